@@ -1,0 +1,1 @@
+"""Rules about chat text: templates, parsing. No I/O."""

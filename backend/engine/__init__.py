@@ -1,0 +1,1 @@
+"""Everything that owns tokens: the child process and its two ends."""

@@ -1,0 +1,274 @@
+"""Every frame that crosses the seam between the server process and an engine process.
+
+A frame is a 4-byte little-endian length and one msgpack value. The server sends ``Command``s, the
+engine answers with ``Report``s. Requests are known by an integer the server chose; every ``Add`` is
+answered by exactly one terminal output: ``Done`` or ``Failed``.
+"""
+
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct, msgpack
+
+FinishKind: TypeAlias = Literal["eos", "limit", "word", "cancelled"]
+SlotState: TypeAlias = Literal["idle", "reading", "generating"]
+
+
+class Sampling(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Effective sampling settings of one request; llama-server's names, meanings and defaults.
+
+    ``seed`` None draws a random one, reported in ``Done``. ``temperature`` <= 0 is greedy.
+    ``repeat_last_n`` 0 switches the penalties off, -1 looks at the whole context.
+    ``logit_bias`` maps a token id, or a text that is tokenised first, to an additive bias;
+    ``-inf`` bans the token.
+    """
+
+    temperature: float = 0.8
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    repeat_last_n: int = 64
+    repeat_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    seed: int | None = None
+    ignore_eos: bool = False
+    logit_bias: tuple[tuple[int | str, float], ...] = ()
+
+
+# --- server -> engine -------------------------------------------------------------------------
+
+
+class Add(Struct, tag="add", frozen=True, kw_only=True, omit_defaults=True):
+    """Generate from a prompt.
+
+    ``prompt`` is text, or a list mixing token ids and texts. Text is tokenised with special tokens;
+    a BOS is put in front when the model wants one and the tokens do not already begin with it.
+    ``max_tokens`` -1 runs to the end of the context, 0 evaluates the prompt only.
+    """
+
+    id: int
+    prompt: str | list[int | str]
+    sampling: Sampling = Sampling()
+    stop: tuple[str, ...] = ()
+    max_tokens: int = -1
+    cache_prompt: bool = True
+
+
+class Abort(Struct, tag="abort", frozen=True):
+    """Stop a request; takes effect before the next step. Unknown ids are ignored."""
+
+    id: int
+
+
+class Call(Struct, tag="call", frozen=True):
+    """A question that needs the vocabulary but no step: ``tokenize``, ``detokenize``, ``control``."""
+
+    id: int
+    method: str
+    args: dict[str, Any]
+
+
+Command: TypeAlias = Add | Abort | Call
+
+# --- engine -> server -------------------------------------------------------------------------
+
+
+class ModelInfo(Struct, frozen=True, kw_only=True):
+    """What is known of a loaded model. Sizes in tokens unless the name says bytes."""
+
+    path: str
+    architecture: str
+    description: str
+    ftype: str
+    n_ctx: int
+    n_ctx_train: int
+    n_vocab: int
+    n_embd: int
+    n_params: int
+    size_bytes: int
+    vocab_type: int
+    n_slots: int
+    add_bos: bool
+    bos_token: str
+    eos_token: str
+    chat_template: str | None
+    sampling: dict[str, float] = {}
+
+
+class Loading(Struct, tag="loading", frozen=True):
+    """Model load progress, 0 to 1."""
+
+    progress: float
+
+
+class Ready(Struct, tag="ready", frozen=True):
+    """The model is loaded; requests are served from here on."""
+
+    info: ModelInfo
+
+
+class LoadFailed(Struct, tag="load_failed", frozen=True):
+    """The model cannot be loaded; the engine process ends after this."""
+
+    message: str
+
+
+class Reply(Struct, tag="reply", frozen=True):
+    """The answer to a ``Call``: ``value``, or ``error`` when it was refused."""
+
+    id: int
+    value: Any = None
+    error: str | None = None
+
+
+class Accepted(Struct, tag="accepted", array_like=True, frozen=True, gc=False):
+    """The prompt was tokenised, fits, and has a place in the queue."""
+
+    id: int
+    n_prompt: int
+
+
+class Started(Struct, tag="started", array_like=True, frozen=True, gc=False):
+    """The request left the queue and holds a slot; ``n_cached`` prompt tokens need no computation."""
+
+    id: int
+    slot: int
+    n_cached: int
+
+
+class Progress(Struct, tag="progress", array_like=True, frozen=True, gc=False):
+    """Prompt tokens done: ``processed`` of ``total`` including the ``cached`` ones, after ``time_ms``."""
+
+    id: int
+    total: int
+    cached: int
+    processed: int
+    time_ms: float
+
+
+class Delta(Struct, tag="delta", array_like=True, frozen=True, gc=False):
+    """Generated text that can no longer become part of a stop string, and its tokens."""
+
+    id: int
+    text: str
+    tokens: list[int]
+
+
+class Stats(Struct, array_like=True, frozen=True, gc=False):
+    """Counts and times of a finished request. ``n_prompt`` includes the ``n_cached`` tokens that
+    were not computed; ``queue_ms`` is the wait before a slot was free."""
+
+    n_prompt: int
+    n_cached: int
+    n_generated: int
+    queue_ms: float
+    prompt_ms: float
+    predicted_ms: float
+    seed: int
+    slot: int
+    truncated: bool
+
+
+class Done(Struct, tag="done", array_like=True, frozen=True, gc=False):
+    """The request ended as it should. ``truncated``: the context ended before the answer did."""
+
+    id: int
+    finish: FinishKind
+    stopping_word: str
+    stats: Stats
+
+
+class Failed(Struct, tag="failed", array_like=True, frozen=True, gc=False):
+    """The request ended in an error of kind ``code`` (see ``errors.KINDS``)."""
+
+    id: int
+    code: str
+    message: str
+    extra: dict[str, int] = {}
+
+
+Output: TypeAlias = Accepted | Started | Progress | Delta | Done | Failed
+
+
+class SlotRow(Struct, array_like=True, frozen=True, gc=False):
+    """One slot, as it stands after a step. ``task`` is the request id, -1 when idle;
+    ``n_processed`` counts prompt tokens done including ``n_cached``."""
+
+    id: int
+    state: SlotState
+    task: int = -1
+    n_prompt: int = 0
+    n_cached: int = 0
+    n_processed: int = 0
+    n_generated: int = 0
+    max_tokens: int = -1
+    tokens_per_second: float = 0.0
+
+
+class Counters(Struct, array_like=True, frozen=True, gc=False):
+    """Totals since the engine started; they only grow."""
+
+    prompt_tokens: int = 0
+    prompt_tokens_cached: int = 0
+    prompt_seconds: float = 0.0
+    predicted_tokens: int = 0
+    predicted_seconds: float = 0.0
+    decode_calls: int = 0
+    busy_slots: int = 0
+    preemptions: int = 0
+    steps: int = 0
+
+
+class Snapshot(Struct, array_like=True, frozen=True, gc=False):
+    """The engine's public state after a step. ``waiting`` are request ids in queue order."""
+
+    slots: list[SlotRow]
+    waiting: list[int]
+    cells_total: int
+    cells_used: int
+    cells_cached: int
+    n_threads: int
+    counters: Counters
+
+
+class Step(Struct, tag="step", frozen=True, gc=False):
+    """What one step brought, all requests together."""
+
+    outputs: list[Output]
+    snapshot: Snapshot | None = None
+
+
+Report: TypeAlias = Loading | Ready | LoadFailed | Reply | Step
+
+_encoder = msgpack.Encoder()
+decode_command = msgpack.Decoder(Command).decode
+decode_report = msgpack.Decoder(Report).decode
+
+
+def frame(message: Command | Report) -> bytes:
+    """The bytes of one message: length, then body."""
+    buffer = bytearray(4)
+    _encoder.encode_into(message, buffer, 4)
+    buffer[:4] = (len(buffer) - 4).to_bytes(4, "little")
+    return bytes(buffer)
+
+
+class FrameReader:
+    """Cuts a byte stream into message bodies; feed it any split of the stream."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The bodies that ``data`` completes, in order."""
+        self._buffer += data
+        bodies, start = [], 0
+        while len(self._buffer) - start >= 4:
+            end = start + 4 + int.from_bytes(self._buffer[start : start + 4], "little")
+            if len(self._buffer) < end:
+                break
+            bodies.append(bytes(self._buffer[start + 4 : end]))
+            start = end
+        if start:
+            del self._buffer[:start]
+        return bodies

@@ -1,0 +1,170 @@
+"""Every knob: its default, flags, environment name and help. The only reader of argv and environment.
+
+A flag beats the environment; ``CORRAL_X`` beats llama-server's ``LLAMA_ARG_X``.
+"""
+
+import argparse
+import dataclasses
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from corral.backend.errors import Refused
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError("must be at least 1")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise ValueError("must not be negative")
+    return value
+
+
+def _auto(text: str) -> int:
+    """``auto``, ``0`` or ``-1`` are 0; anything else a positive number."""
+    return 0 if text in ("auto", "0", "-1") else _positive(text)
+
+
+def _at_least(low: float, kind: Callable[[str], Any], high: float = 1e9) -> Callable[[str], Any]:
+    def parse(text: str) -> Any:
+        value = kind(text)
+        if not low <= value <= high:
+            raise ValueError(f"must be between {low:g} and {high:g}")
+        return value
+
+    return parse
+
+
+def _flag(text: str) -> bool:
+    if text.lower() in ("1", "on", "true", "yes", "enabled"):
+        return True
+    if text.lower() in ("0", "off", "false", "no", "disabled"):
+        return False
+    raise ValueError("must be on or off")
+
+
+def _keys(text: str) -> tuple[str, ...]:
+    return tuple(k.strip() for k in text.split(",") if k.strip())
+
+
+def _knob(
+    default: Any, flags: str, group: str, help: str, parse: Callable[[str], Any] = str, env: str = ""
+) -> Any:
+    meta = {"flags": flags.split(), "group": group, "help": help, "parse": parse, "env": env}
+    return dataclasses.field(default=default, metadata=meta)
+
+
+def default_data_dir() -> Path:
+    """Where conversations are kept unless told otherwise: XDG's data folder."""
+    base = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
+    return Path(base) / "corral"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The server's configuration; see ``docs/settings.md``."""
+
+    # fmt: off
+    model: Path | None = _knob(None, "-m --model", "Model", "GGUF file to serve; default: the embedded model when it is installed", Path)
+    alias: str = _knob("", "-a --alias", "Model", "name of the model in the API; default: the file's name")
+    check_tensors: bool = _knob(False, "--check-tensors", "Model", "check the weights for invalid values while loading", _flag)
+    fake: bool = _knob(False, "--fake", "Model", "serve a scripted engine without a model, for tests of clients", _flag)
+
+    n_ctx: int = _knob(0, "-c --ctx-size", "Context", "context size in tokens, shared by all slots; 0: the model's own", _count)
+    n_slots: int = _knob(0, "-np --parallel", "Context", "requests computed at the same time; auto: 4", _auto, "N_PARALLEL")
+    max_queue: int = _knob(64, "--max-queue", "Context", "requests that may wait for a slot; more are refused with 503", _count)
+    n_batch: int = _knob(512, "-b --batch-size", "Context", "most prompt tokens computed in one step", _positive, "BATCH")
+    step_target_ms: int = _knob(0, "--step-target-ms", "Context", "longest step while answers are streaming, in milliseconds; auto: about four times a step without prompts", _auto)
+    n_threads: int = _knob(0, "-t --threads", "Context", "compute threads; auto: all cores, adapted while running", _auto)
+
+    host: str = _knob("127.0.0.1", "--host", "Server", "address to listen on")
+    port: int = _knob(8080, "--port", "Server", "port to listen on; 0: any free one", _at_least(0, int, 65535))
+    api_keys: tuple[str, ...] = _knob((), "--api-key", "Server", "keys that may use the server, separated by commas; default: none needed", _keys)
+    max_body_mb: int = _knob(32, "--max-body-mb", "Server", "largest request body in MiB; larger ones are refused with 413", _positive)
+    ping_s: float = _knob(15.0, "--sse-ping-interval", "Server", "seconds of silence in a stream before a comment line is sent", _at_least(0.05, float))
+    drain_timeout_s: float = _knob(30.0, "--drain-timeout", "Server", "seconds that running requests may take to finish after SIGTERM", _at_least(0, float))
+    data_dir: Path | None = _knob(None, "--data-dir", "Server", "folder for conversations; default: corral in the user's data folder", Path)
+    log_level: str = _knob("info", "--log-level", "Server", "debug, info, warning or error")
+
+    max_tokens: int = _knob(-1, "-n --predict --n-predict", "Sampling defaults", "most tokens to generate; -1: to the end of the context", _at_least(-1, int), "N_PREDICT")
+    temperature: float = _knob(0.8, "--temp --temperature", "Sampling defaults", "temperature; 0: always the likeliest token", _at_least(0, float, 100))
+    top_k: int = _knob(40, "--top-k", "Sampling defaults", "keep the K likeliest tokens; 0: off", _at_least(0, int, 2**31 - 1))
+    top_p: float = _knob(0.95, "--top-p", "Sampling defaults", "keep the likeliest tokens that add up to P; 1: off", _at_least(0, float, 1))
+    min_p: float = _knob(0.05, "--min-p", "Sampling defaults", "drop tokens less likely than P times the likeliest; 0: off", _at_least(0, float, 1))
+    repeat_last_n: int = _knob(64, "--repeat-last-n", "Sampling defaults", "tokens looked at for penalties; 0: off, -1: the context", _at_least(-1, int, 2**31 - 1))
+    repeat_penalty: float = _knob(1.0, "--repeat-penalty", "Sampling defaults", "penalty for repeated tokens; 1: off", _at_least(1e-6, float, 100))
+    presence_penalty: float = _knob(0.0, "--presence-penalty", "Sampling defaults", "penalty for tokens that occurred; 0: off", _at_least(-100, float, 100))
+    frequency_penalty: float = _knob(0.0, "--frequency-penalty", "Sampling defaults", "penalty for each occurrence of a token; 0: off", _at_least(-100, float, 100))
+    seed: int = _knob(-1, "-s --seed", "Sampling defaults", "random seed; -1: a new one for each request", _at_least(-1, int, 2**32 - 2))
+    # fmt: on
+
+    @property
+    def slots(self) -> int:
+        """Requests computed at the same time, the default filled in."""
+        return self.n_slots or 4
+
+
+def _env_names(field: dataclasses.Field[Any]) -> tuple[str, ...]:
+    """Environment names of a knob, strongest first: ``CORRAL_CTX_SIZE``, ``LLAMA_ARG_CTX_SIZE``."""
+    long = next(f for f in field.metadata["flags"] if f.startswith("--"))
+    word = long[2:].replace("-", "_").upper()
+    if field.name == "api_keys":
+        return ("CORRAL_API_KEY", "LLAMA_API_KEY")
+    return (f"CORRAL_{word}", f"LLAMA_ARG_{field.metadata['env'] or word}")
+
+
+def knobs() -> list[tuple[str, list[str], tuple[str, ...], str, str, str]]:
+    """Every knob as (name, flags, environment names, default, help, group); for docs and tests."""
+    return [
+        (f.name, f.metadata["flags"], _env_names(f), str(f.default), f.metadata["help"], f.metadata["group"])
+        for f in dataclasses.fields(Settings)
+    ]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds every knob to ``parser``, grouped; a flag not given leaves no trace in the result."""
+    groups: dict[str, Any] = {}
+    for field in dataclasses.fields(Settings):
+        meta = field.metadata
+        group = groups.setdefault(meta["group"], None) or parser.add_argument_group(meta["group"])
+        groups[meta["group"]] = group
+        text = f"{meta['help']} [{_env_names(field)[0]}]".replace("%", "%%")
+        more: dict[str, Any] = {"nargs": "?", "const": "on"} if field.default in (True, False) and isinstance(field.default, bool) else {}
+        group.add_argument(*meta["flags"], dest=field.name, default=argparse.SUPPRESS, help=text, metavar=field.name.upper(), **more)
+
+
+def load(given: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
+    """Settings from parsed flags and the environment. Raises ``Refused`` naming the flag or variable."""
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(Settings):
+        sources = [(field.metadata["flags"][-1], given.get(field.name))]
+        sources += [(name, environ.get(name)) for name in _env_names(field)]
+        name, text = next(((n, t) for n, t in sources if t not in (None, "")), ("", None))
+        if text is None:
+            continue
+        try:
+            values[field.name] = field.metadata["parse"](str(text))
+        except ValueError as error:
+            reason = str(error) if str(error).startswith("must") else "is not a valid value"
+            raise Refused(f"{name} {reason}: {text!r}", param=field.name) from None
+    settings = Settings(**values)
+    if settings.log_level not in ("debug", "info", "warning", "error"):
+        raise Refused(f"--log-level must be debug, info, warning or error: {settings.log_level!r}", param="log_level")
+    if settings.slots > 64:
+        raise Refused(f"--parallel must be at most 64: {settings.slots}", param="n_slots")
+    return settings
+
+
+def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
+    """Settings from command-line arguments and an environment."""
+    parser = argparse.ArgumentParser(prog="corral serve", allow_abbrev=False)
+    add_arguments(parser)
+    return load(vars(parser.parse_args(argv)), environ)

@@ -1,0 +1,1 @@
+"""The web UI: HTTP in, HTML out."""
