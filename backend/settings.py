@@ -9,36 +9,31 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from corral.backend.errors import Refused
 
 
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError("must be at least 1")
-    return value
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise ValueError("must not be negative")
-    return value
-
-
-def _auto(text: str) -> int:
-    """``auto``, ``0`` or ``-1`` are 0; anything else a positive number."""
-    return 0 if text in ("auto", "0", "-1") else _positive(text)
-
-
-def _at_least(low: float, kind: Callable[[str], Any], high: float = 1e9) -> Callable[[str], Any]:
+def _between(low: float, high: float, kind: Callable[[str], Any] = int) -> Callable[[str], Any]:
     def parse(text: str) -> Any:
         value = kind(text)
         if not low <= value <= high:
-            raise ValueError(f"must be between {low:g} and {high:g}")
+            raise ValueError(f"must be between {low:.10g} and {high:.10g}")
         return value
+
+    return parse
+
+
+# Counts end up in 32-bit integers of C.
+_count = _between(0, 2**31 - 1)
+_positive = _between(1, 2**31 - 1)
+
+
+def _auto(high: int) -> Callable[[str], int]:
+    """``auto``, ``0`` or ``-1`` are 0; anything else a number from 1 to ``high``."""
+
+    def parse(text: str) -> int:
+        return 0 if text in ("auto", "0", "-1") else int(_between(1, high)(text))
 
     return parse
 
@@ -51,12 +46,23 @@ def _flag(text: str) -> bool:
     raise ValueError("must be on or off")
 
 
+def _level(text: str) -> str:
+    if text.lower() not in ("debug", "info", "warning", "error"):
+        raise ValueError("must be debug, info, warning or error")
+    return text.lower()
+
+
 def _keys(text: str) -> tuple[str, ...]:
     return tuple(k.strip() for k in text.split(",") if k.strip())
 
 
 def _knob(
-    default: Any, flags: str, group: str, help: str, parse: Callable[[str], Any] = str, env: str = ""
+    default: Any,
+    flags: str,
+    group: str,
+    help: str,
+    parse: Callable[[str], Any] = str,
+    env: str = "",
 ) -> Any:
     meta = {"flags": flags.split(), "group": group, "help": help, "parse": parse, "env": env}
     return dataclasses.field(default=default, metadata=meta)
@@ -79,31 +85,31 @@ class Settings:
     fake: bool = _knob(False, "--fake", "Model", "serve a scripted engine without a model, for tests of clients", _flag)
 
     n_ctx: int = _knob(0, "-c --ctx-size", "Context", "context size in tokens, shared by all slots; 0: the model's own", _count)
-    n_slots: int = _knob(0, "-np --parallel", "Context", "requests computed at the same time; auto: 4", _auto, "N_PARALLEL")
+    n_slots: int = _knob(0, "-np --parallel", "Context", "requests computed at the same time; auto: 4", _auto(64), "N_PARALLEL")
     max_queue: int = _knob(64, "--max-queue", "Context", "requests that may wait for a slot; more are refused with 503", _count)
     n_batch: int = _knob(512, "-b --batch-size", "Context", "most prompt tokens computed in one step", _positive, "BATCH")
-    step_target_ms: int = _knob(0, "--step-target-ms", "Context", "longest step while answers are streaming, in milliseconds; auto: about four times a step without prompts", _auto)
-    n_threads: int = _knob(0, "-t --threads", "Context", "compute threads; auto: all cores, adapted while running", _auto)
+    step_target_ms: int = _knob(0, "--step-target-ms", "Context", "longest step while answers are streaming, in milliseconds; auto: about four times a step without prompts", _auto(60_000))
+    n_threads: int = _knob(0, "-t --threads", "Context", "compute threads; auto: all cores, adapted while running", _auto(512))
 
     host: str = _knob("127.0.0.1", "--host", "Server", "address to listen on")
-    port: int = _knob(8080, "--port", "Server", "port to listen on; 0: any free one", _at_least(0, int, 65535))
+    port: int = _knob(8080, "--port", "Server", "port to listen on; 0: any free one", _between(0, 65535))
     api_keys: tuple[str, ...] = _knob((), "--api-key", "Server", "keys that may use the server, separated by commas; default: none needed", _keys)
     max_body_mb: int = _knob(32, "--max-body-mb", "Server", "largest request body in MiB; larger ones are refused with 413", _positive)
-    ping_s: float = _knob(15.0, "--sse-ping-interval", "Server", "seconds of silence in a stream before a comment line is sent", _at_least(0.05, float))
-    drain_timeout_s: float = _knob(30.0, "--drain-timeout", "Server", "seconds that running requests may take to finish after SIGTERM", _at_least(0, float))
+    ping_s: float = _knob(15.0, "--sse-ping-interval", "Server", "seconds of silence in a stream before a comment line is sent", _between(0.05, 1e6, float))
+    drain_timeout_s: float = _knob(30.0, "--drain-timeout", "Server", "seconds that running requests may take to finish after SIGTERM", _between(0, 1e6, float))
     data_dir: Path | None = _knob(None, "--data-dir", "Server", "folder for conversations; default: corral in the user's data folder", Path)
-    log_level: str = _knob("info", "--log-level", "Server", "debug, info, warning or error")
+    log_level: str = _knob("info", "--log-level", "Server", "least serious messages shown: debug, info, warning or error", _level)
 
-    max_tokens: int = _knob(-1, "-n --predict --n-predict", "Sampling defaults", "most tokens to generate; -1: to the end of the context", _at_least(-1, int), "N_PREDICT")
-    temperature: float = _knob(0.8, "--temp --temperature", "Sampling defaults", "temperature; 0: always the likeliest token", _at_least(0, float, 100))
-    top_k: int = _knob(40, "--top-k", "Sampling defaults", "keep the K likeliest tokens; 0: off", _at_least(0, int, 2**31 - 1))
-    top_p: float = _knob(0.95, "--top-p", "Sampling defaults", "keep the likeliest tokens that add up to P; 1: off", _at_least(0, float, 1))
-    min_p: float = _knob(0.05, "--min-p", "Sampling defaults", "drop tokens less likely than P times the likeliest; 0: off", _at_least(0, float, 1))
-    repeat_last_n: int = _knob(64, "--repeat-last-n", "Sampling defaults", "tokens looked at for penalties; 0: off, -1: the context", _at_least(-1, int, 2**31 - 1))
-    repeat_penalty: float = _knob(1.0, "--repeat-penalty", "Sampling defaults", "penalty for repeated tokens; 1: off", _at_least(1e-6, float, 100))
-    presence_penalty: float = _knob(0.0, "--presence-penalty", "Sampling defaults", "penalty for tokens that occurred; 0: off", _at_least(-100, float, 100))
-    frequency_penalty: float = _knob(0.0, "--frequency-penalty", "Sampling defaults", "penalty for each occurrence of a token; 0: off", _at_least(-100, float, 100))
-    seed: int = _knob(-1, "-s --seed", "Sampling defaults", "random seed; -1: a new one for each request", _at_least(-1, int, 2**32 - 2))
+    max_tokens: int = _knob(-1, "-n --predict --n-predict", "Sampling defaults", "most tokens to generate; -1: to the end of the context", _between(-1, 2**31 - 1), "N_PREDICT")
+    temperature: float = _knob(0.8, "--temp --temperature", "Sampling defaults", "temperature; 0: always the likeliest token", _between(0, 100, float))
+    top_k: int = _knob(40, "--top-k", "Sampling defaults", "keep the K likeliest tokens; 0: off", _between(0, 2**31 - 1))
+    top_p: float = _knob(0.95, "--top-p", "Sampling defaults", "keep the likeliest tokens that add up to P; 1: off", _between(0, 1, float))
+    min_p: float = _knob(0.05, "--min-p", "Sampling defaults", "drop tokens less likely than P times the likeliest; 0: off", _between(0, 1, float))
+    repeat_last_n: int = _knob(64, "--repeat-last-n", "Sampling defaults", "tokens looked at for penalties; 0: off, -1: the context", _between(-1, 2**31 - 1))
+    repeat_penalty: float = _knob(1.0, "--repeat-penalty", "Sampling defaults", "penalty for repeated tokens; 1: off", _between(1e-6, 100, float))
+    presence_penalty: float = _knob(0.0, "--presence-penalty", "Sampling defaults", "penalty for tokens that occurred; 0: off", _between(-100, 100, float))
+    frequency_penalty: float = _knob(0.0, "--frequency-penalty", "Sampling defaults", "penalty for each occurrence of a token; 0: off", _between(-100, 100, float))
+    seed: int = _knob(-1, "-s --seed", "Sampling defaults", "random seed; -1: a new one for each request", _between(-1, 2**32 - 2))
     # fmt: on
 
     @property
@@ -121,11 +127,34 @@ def _env_names(field: dataclasses.Field[Any]) -> tuple[str, ...]:
     return (f"CORRAL_{word}", f"LLAMA_ARG_{field.metadata['env'] or word}")
 
 
-def knobs() -> list[tuple[str, list[str], tuple[str, ...], str, str, str]]:
-    """Every knob as (name, flags, environment names, default, help, group); for docs and tests."""
+def _shown(field: dataclasses.Field[Any]) -> str:
+    """A knob's default as a user would write it; empty where the help text says what it is."""
+    if field.default is None or field.default in ("", ()):
+        return ""
+    if isinstance(field.default, bool):
+        return "on" if field.default else "off"
+    if field.default == 0 and "auto:" in field.metadata["help"]:
+        return "auto"
+    return str(field.default)
+
+
+class Knob(NamedTuple):
+    """One setting, as documentation shows it."""
+
+    name: str
+    flags: list[str]
+    env: tuple[str, ...]
+    default: str
+    help: str
+    group: str
+
+
+def knobs() -> list[Knob]:
+    """Every knob, in the order of ``--help``."""
     return [
-        (f.name, f.metadata["flags"], _env_names(f), str(f.default), f.metadata["help"], f.metadata["group"])
+        Knob(f.name, m["flags"], _env_names(f), _shown(f), m["help"], m["group"])
         for f in dataclasses.fields(Settings)
+        for m in (f.metadata,)
     ]
 
 
@@ -136,9 +165,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         meta = field.metadata
         group = groups.setdefault(meta["group"], None) or parser.add_argument_group(meta["group"])
         groups[meta["group"]] = group
-        text = f"{meta['help']} [{_env_names(field)[0]}]".replace("%", "%%")
-        more: dict[str, Any] = {"nargs": "?", "const": "on"} if field.default in (True, False) and isinstance(field.default, bool) else {}
-        group.add_argument(*meta["flags"], dest=field.name, default=argparse.SUPPRESS, help=text, metavar=field.name.upper(), **more)
+        shown = f" (default: {_shown(field)})" if _shown(field) else ""
+        text = f"{meta['help']}{shown} [{_env_names(field)[0]}]".replace("%", "%%")
+        more: dict[str, Any] = {"metavar": field.name.upper(), "help": text}
+        if isinstance(field.default, bool):  # --check-tensors alone means on
+            more |= {"nargs": "?", "const": "on"}
+        group.add_argument(*meta["flags"], dest=field.name, default=argparse.SUPPRESS, **more)
 
 
 def load(given: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
@@ -155,12 +187,7 @@ def load(given: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
         except ValueError as error:
             reason = str(error) if str(error).startswith("must") else "is not a valid value"
             raise Refused(f"{name} {reason}: {text!r}", param=field.name) from None
-    settings = Settings(**values)
-    if settings.log_level not in ("debug", "info", "warning", "error"):
-        raise Refused(f"--log-level must be debug, info, warning or error: {settings.log_level!r}", param="log_level")
-    if settings.slots > 64:
-        raise Refused(f"--parallel must be at most 64: {settings.slots}", param="n_slots")
-    return settings
+    return Settings(**values)
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:

@@ -35,6 +35,23 @@ class Sampling(Struct, frozen=True, kw_only=True, omit_defaults=True):
     logit_bias: tuple[tuple[int | str, float], ...] = ()
 
 
+class EngineConfig(Struct, frozen=True, kw_only=True):
+    """What an engine process is started with. ``n_ctx`` 0: the model's own; ``n_threads`` 0: all
+    cores, adapted; ``step_target_ms`` 0: automatic. ``plain_buffers`` loads the weights without
+    llama.cpp's repacked layouts."""
+
+    model: str
+    n_ctx: int = 0
+    n_slots: int = 4
+    max_queue: int = 64
+    n_batch: int = 512
+    n_threads: int = 0
+    step_target_ms: int = 0
+    check_tensors: bool = False
+    plain_buffers: bool = False
+    fake: bool = False
+
+
 # --- server -> engine -------------------------------------------------------------------------
 
 

@@ -1,0 +1,136 @@
+"""From any exception to a reply in the one error shape. Nothing of the server's inside leaks."""
+
+import difflib
+import logging
+from collections.abc import Iterable
+
+import msgspec
+from litestar import Litestar, Response
+from litestar.exceptions import HTTPException, ValidationException
+from litestar.types import ExceptionHandlersMap
+
+from corral.backend.api.leaving import ClientGone
+from corral.backend.api.wire import AnyRequest, encode, error_body, invalid, not_json
+from corral.backend.errors import Broken, CorralError, Refused
+
+logger = logging.getLogger(__name__)
+
+# What the framework raises by itself, as kinds of ours where there is one.
+_KIND_BY_STATUS = {
+    400: "invalid",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not_found",
+    413: "too_large",
+}
+
+
+def failed(error: CorralError) -> Response[bytes]:
+    """The reply for one of our own errors."""
+    headers = {}
+    if error.retry_after_s is not None:
+        headers["Retry-After"] = str(error.retry_after_s)
+    if error.wire.status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return Response(
+        error_body(error),
+        status_code=error.wire.status,
+        headers=headers,
+        media_type="application/json",
+    )
+
+
+def nearest(path: str, paths: Iterable[str]) -> str | None:
+    """The known path most like ``path``, if any is alike at all."""
+    close = difflib.get_close_matches(path, list(paths), n=1, cutoff=0.5)
+    return close[0] if close else None
+
+
+def route_paths(app: Litestar) -> list[str]:
+    """The paths a caller may be pointed to: those in the API's document."""
+    return sorted(
+        {
+            route.path
+            for route in app.routes
+            for handler in getattr(route, "route_handlers", ())
+            if "operation" in handler.opt and "{" not in route.path
+        }
+    )
+
+
+def _unknown_route(request: AnyRequest) -> Refused:
+    path = request.scope["path"]
+    message = f"There is no route {request.method} {path[:200]}."
+    if near := nearest(path, route_paths(request.app)):
+        message += f" Did you mean {near}?"
+    return Refused(message, kind="not_found")
+
+
+def _framework(request: AnyRequest, error: HTTPException) -> Response[bytes]:
+    """Errors that Litestar raises by itself: unknown route, wrong method, body too large."""
+    if error.status_code == 404:
+        return failed(_unknown_route(request))
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "")
+        detail = {
+            "message": f"{request.method} is not allowed here; use {allowed or 'another method'}",
+            "type": "invalid_request_error",
+            "param": None,
+            "code": "method_not_allowed",
+        }
+        return Response(
+            encode({"error": detail}),
+            status_code=405,
+            headers=error.headers,
+            media_type="application/json",
+        )
+    if error.status_code == 413:
+        limit = request.app.state.settings.max_body_mb
+        return failed(Refused(f"The body is larger than {limit} MiB", kind="too_large"))
+    if error.status_code >= 500:
+        return _unexpected(request, error)
+    kind = _KIND_BY_STATUS.get(error.status_code, "invalid")
+    param = None
+    if isinstance(error, ValidationException) and isinstance(error.extra, list) and error.extra:
+        first = error.extra[0]
+        param = first.get("key") if isinstance(first, dict) else None
+    return failed(Refused(error.detail, kind=kind, param=param))
+
+
+def _unexpected(request: AnyRequest, error: Exception) -> Response[bytes]:
+    logger.error("%s %s failed", request.method, request.scope["path"], exc_info=error)
+    return failed(Broken("The server failed; its log says why"))
+
+
+def _ours(request: AnyRequest, error: CorralError) -> Response[bytes]:
+    if error.wire.status == 500:
+        logger.error("%s %s: %s", request.method, request.scope["path"], error.message)
+    return failed(error)
+
+
+def _wrong_value(request: AnyRequest, error: msgspec.ValidationError) -> Response[bytes]:
+    return failed(invalid(error))
+
+
+def _wrong_bytes(request: AnyRequest, error: msgspec.DecodeError) -> Response[bytes]:
+    return failed(not_json(error))
+
+
+def _too_deep(request: AnyRequest, error: RecursionError) -> Response[bytes]:
+    return failed(Refused("The JSON is nested too deeply"))
+
+
+def _gone(request: AnyRequest, error: ClientGone) -> Response[bytes]:
+    # Nobody reads this; the status is for the log.
+    return Response(b"", status_code=499, media_type="text/plain")
+
+
+exception_handlers: ExceptionHandlersMap = {
+    CorralError: _ours,
+    HTTPException: _framework,
+    msgspec.ValidationError: _wrong_value,
+    msgspec.DecodeError: _wrong_bytes,
+    RecursionError: _too_deep,
+    ClientGone: _gone,
+    Exception: _unexpected,
+}

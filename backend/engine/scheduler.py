@@ -1,0 +1,354 @@
+"""Decides who computes how many tokens in a step. Knows no model, clock or socket.
+
+Rules, in order:
+
+(1) Followers first take what their leader has computed since the last step.
+(2) Waiting requests get slots, oldest first, while their tokens fit beside what runs.
+(3) Every generating sequence gets its one token. When cells run out, cached prefixes go first,
+    then the youngest running sequence is preempted: it waits and is recomputed later.
+(4) What is left of the budget goes to prompts: a quarter to the oldest, so that none starves, the
+    rest to those with least left to read.
+
+A *follower* is a sequence whose prompt begins like that of an older one that is still being read:
+it computes nothing itself until its leader has passed their common part, and takes that by sharing
+cells.
+"""
+
+from collections import deque
+from typing import NamedTuple, TypeAlias
+
+from corral.backend.engine.prefix import CachedPrefix, Cells, PrefixCache, common_prefix
+from corral.backend.engine.sequence import Sequence
+
+#: A prompt waits for another's computation only when that saves at least this many tokens.
+MIN_FOLLOW = 16
+#: Rows in one call from which attention is computed in tiles of 64: there, decode rows of several
+#: sequences make every tile pay for all their cells, so they are kept in a call of their own.
+TILE_ROWS = 64
+#: Cells that must stay free for each running sequence when another is let in.
+HEADROOM = 16
+
+
+class Copy(NamedTuple):
+    """Share cells ``[start, end)`` of one cache sequence with another that holds ``start``."""
+
+    source: int
+    target: int
+    start: int
+    end: int
+
+
+class Cut(NamedTuple):
+    """Drop a cache sequence's cells from ``start`` on."""
+
+    seq_id: int
+    start: int
+
+
+class Chunk(NamedTuple):
+    """Compute the next ``n`` known tokens of a sequence."""
+
+    sequence: Sequence
+    n: int
+
+
+KvOp: TypeAlias = Copy | Cut
+
+
+class Plan(NamedTuple):
+    """One step: cache operations in order, then calls of at most ``n_batch`` rows each."""
+
+    kv: list[KvOp]
+    calls: list[list[Chunk]]
+    started: list[Sequence]
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing to compute."""
+        return not self.calls
+
+
+class Scheduler:
+    """Waiting and running sequences, and the cells they hold.
+
+    ``n_ctx`` cells are shared by up to ``n_slots`` running sequences and the cached prefixes, in at
+    most ``n_seq_max`` cache sequences (> ``n_slots`` + 1). ``can_share`` False: the model's memory
+    cannot be shared or rewound, every prompt is computed alone.
+    """
+
+    def __init__(
+        self, *, n_slots: int, n_ctx: int, n_seq_max: int, n_batch: int, can_share: bool = True
+    ) -> None:
+        assert n_slots + 2 <= n_seq_max and n_slots <= n_batch
+        self.n_ctx = n_ctx
+        self.n_batch = n_batch
+        self.can_share = can_share
+        self.waiting: deque[Sequence] = deque()
+        self.running: list[Sequence] = []
+        self.cells = Cells(n_ctx)
+        self.cache = PrefixCache()
+        self.n_preempted = 0
+        self._free_slots = list(range(n_slots - 1, -1, -1))
+        self._free_seq_ids = list(range(n_seq_max - 1, -1, -1))
+        self._kv: list[KvOp] = []
+        self._admission_may_have_changed = True
+
+    # --- what happens to requests ---------------------------------------------------------------
+
+    def add(self, sequence: Sequence) -> None:
+        """Queues a sequence."""
+        self.waiting.append(sequence)
+        self._admission_may_have_changed = True
+
+    def finish(self, sequence: Sequence, *, keep: bool = True) -> None:
+        """Takes a sequence out, waiting or running; what it computed stays as a cached prefix if
+        ``keep``."""
+        if not sequence.is_running:
+            self.waiting.remove(sequence)
+            return
+        self._release_followers(sequence)
+        seq_id, tokens = sequence.seq_id, sequence.tokens[: sequence.n_computed]
+        self._leave_slot(sequence)
+        self.cells.cut(seq_id, len(tokens))
+        keep = keep and self.can_share and len(tokens) > 0
+        for redundant in self.cache.put(seq_id, tokens) if keep else [seq_id]:
+            self._drop(redundant)
+
+    def relieve(self) -> None:
+        """After the cache was full against all accounts: lets go of something."""
+        if len(self.cache):
+            self._evict_oldest()
+        elif self.running:
+            self._preempt_youngest()
+
+    # --- one step -------------------------------------------------------------------------------
+
+    @property
+    def n_generating(self) -> int:
+        """Running sequences that get one token per step."""
+        return sum(not s.is_reading for s in self.running)
+
+    @property
+    def n_cached_only(self) -> int:
+        """Cells held by cached prefixes alone: free as soon as they are needed."""
+        held = sum(self.cells.length(s.seq_id) for s in self.running)
+        if not held:
+            return self.cells.n_cells - self.cells.n_free
+        return self.cells.n_only_in(self.cache.seq_ids)
+
+    def plan(self, budget: int) -> Plan:
+        """The next step; ``budget`` is the most prompt tokens to compute in it."""
+        for sequence in self.running:
+            self._follow(sequence)
+        started = self._admit()
+        decodes, prompts = self._plan_decodes(), self._plan_prompts(budget)
+        while self.running and not decodes and not prompts:
+            self._preempt_youngest()
+            decodes, prompts = self._plan_decodes(), self._plan_prompts(budget)
+        if len(decodes) + sum(c.n for c in prompts) < TILE_ROWS:
+            calls = [decodes + prompts]
+        else:
+            calls = [decodes, prompts]
+        kv, self._kv = self._kv, []
+        return Plan(kv, [c for c in calls if c], [s for s in started if s.is_running])
+
+    def commit(self, chunks: list[Chunk]) -> list[Sequence]:
+        """Notes that a call was computed. Returns the sequences whose last token has logits now."""
+        for sequence, n in chunks:
+            sequence.n_computed += n
+        return [s for s, _ in chunks if s.n_left == 0]
+
+    def rollback(self, chunks: list[Chunk]) -> None:
+        """Notes that a call changed nothing."""
+        for sequence, _ in chunks:
+            self.cells.cut(sequence.seq_id, sequence.n_computed)
+
+    # --- (1) following --------------------------------------------------------------------------
+
+    def _follow(self, sequence: Sequence) -> None:
+        if sequence.leader is None:
+            return
+        leader, n_common = sequence.leader
+        self._share(leader, sequence, min(leader.n_computed, n_common))
+        if sequence.n_computed >= n_common:
+            sequence.leader = None
+
+    def _share(self, source: Sequence | CachedPrefix, target: Sequence, end: int) -> None:
+        start = target.n_computed
+        if end <= start:
+            return
+        self._kv.append(Copy(source.seq_id, target.seq_id, start, end))
+        self.cells.share(source.seq_id, target.seq_id, start, end)
+        target.n_computed = end
+        if target.n_generated == 0:
+            target.n_cached += end - start
+
+    def _release_followers(self, leader: Sequence) -> None:
+        """Before a leader goes: its followers take what there is and look for another leader."""
+        for sequence in self.running:
+            if sequence.leader is not None and sequence.leader[0] is leader:
+                self._follow(sequence)
+                sequence.leader = None
+                self._find_leader(sequence, besides=leader)
+
+    def _find_leader(self, sequence: Sequence, besides: Sequence | None = None) -> None:
+        if not (self.can_share and sequence.add.cache_prompt):
+            return
+        best = sequence.n_computed + MIN_FOLLOW
+        for other in self.running:
+            if other is besides or other.order >= sequence.order or not other.is_reading:
+                continue
+            n = min(common_prefix(other.tokens, sequence.tokens), len(sequence.tokens) - 1)
+            if n >= best and n > other.n_computed:
+                best, sequence.leader = n, (other, n)
+
+    # --- (2) admission --------------------------------------------------------------------------
+
+    def _admit(self) -> list[Sequence]:
+        started: list[Sequence] = []
+        if self.running and not self._admission_may_have_changed:
+            return started
+        while self.waiting and self._free_slots:
+            if not self._try_admit(self.waiting[0]):
+                break
+            started.append(self.waiting.popleft())
+        self._admission_may_have_changed = False
+        return started
+
+    def _try_admit(self, sequence: Sequence) -> bool:
+        source, n_shared = self._longest_prefix(sequence)
+        if isinstance(source, CachedPrefix):
+            self.cache.touch(source)
+        sequence.seq_id = self._take_seq_id()
+        if source is not None:
+            # On the books only: the check below needs to know which cells are no longer evictable.
+            self.cells.share(source.seq_id, sequence.seq_id, 0, n_shared)
+        promised = sum(s.n_left + HEADROOM for s in self.running)
+        room = self.cells.n_free + self.cells.n_only_in(self.cache.seq_ids)
+        fits = len(sequence.tokens) - n_shared + promised <= room
+        self.cells.cut(sequence.seq_id, 0)
+        if self.running and not fits:
+            self._free_seq_ids.append(sequence.seq_id)
+            sequence.seq_id = -1
+            return False
+        sequence.slot = self._free_slots.pop()
+        self.running.append(sequence)
+        self.running.sort(key=lambda s: s.order)
+        if source is not None:
+            self._share(source, sequence, n_shared)
+            if isinstance(source, CachedPrefix) and n_shared == len(source.tokens):
+                self._evict(source.seq_id)
+        self._find_leader(sequence)
+        return True
+
+    def _longest_prefix(
+        self, sequence: Sequence
+    ) -> tuple[Sequence | CachedPrefix | None, int]:
+        """Who has computed most of this sequence's leading tokens, and how many. At least one token
+        is left to compute: its logits are needed."""
+        if not (self.can_share and sequence.add.cache_prompt):
+            return None, 0
+        limit = len(sequence.tokens) - 1
+        best: Sequence | CachedPrefix | None
+        best, n_best = self.cache.longest(sequence.tokens)
+        n_best = min(n_best, limit)
+        for other in self.running:
+            n = min(common_prefix(other.tokens, sequence.tokens), other.n_computed, limit)
+            if n > n_best:
+                best, n_best = other, n
+        return (best, n_best) if n_best > 0 else (None, 0)
+
+    # --- (3) generating -------------------------------------------------------------------------
+
+    def _plan_decodes(self) -> list[Chunk]:
+        while True:
+            generating = [s for s in self.running if not s.is_reading]
+            if self._make_room(len(generating)):
+                break
+            self._preempt_youngest()
+        for sequence in generating:
+            self.cells.grow(sequence.seq_id, 1)
+        return [Chunk(s, 1) for s in generating]
+
+    # --- (4) reading ----------------------------------------------------------------------------
+
+    def _plan_prompts(self, budget: int) -> list[Chunk]:
+        readers = [s for s in self.running if s.is_reading and s.leader is None]
+        if not readers:
+            return []
+        budget = min(budget, self.n_batch)
+        granted = dict.fromkeys(readers, 0)
+        if len(readers) > 1:
+            granted[readers[0]] = min(readers[0].n_left, budget // 4)
+        left = budget - granted[readers[0]]
+        for sequence in sorted(readers, key=self._remaining):
+            n = min(sequence.n_left - granted[sequence], left)
+            granted[sequence] += n
+            left -= n
+        chunks = []
+        for sequence, n in granted.items():
+            self._make_room(n)
+            n = min(n, self.cells.n_free)
+            if n:
+                self.cells.grow(sequence.seq_id, n)
+                chunks.append(Chunk(sequence, n))
+        return chunks
+
+    def _remaining(self, sequence: Sequence) -> int:
+        """Tokens left to read; a leader is as urgent as its most urgent follower."""
+        remaining = sequence.n_left
+        for other in self.running:
+            if other.leader is not None and other.leader[0] is sequence:
+                n_common = other.leader[1]
+                to_common = n_common - sequence.n_computed
+                remaining = min(remaining, to_common + len(other.tokens) - n_common)
+        return remaining
+
+    # --- cells ----------------------------------------------------------------------------------
+
+    def _make_room(self, n: int) -> bool:
+        """Evicts cached prefixes until ``n`` cells are free; False when that is not enough."""
+        while self.cells.n_free < n and len(self.cache):
+            self._evict_oldest()
+        return self.cells.n_free >= n
+
+    def _take_seq_id(self) -> int:
+        if not self._free_seq_ids:
+            self._evict_oldest()
+        return self._free_seq_ids.pop()
+
+    def _evict_oldest(self) -> None:
+        self._evict(self.cache.oldest())
+
+    def _evict(self, seq_id: int) -> None:
+        self.cache.remove(seq_id)
+        self._drop(seq_id)
+
+    def _drop(self, seq_id: int) -> None:
+        self._kv.append(Cut(seq_id, 0))
+        self.cells.cut(seq_id, 0)
+        self._free_seq_ids.append(seq_id)
+        self._admission_may_have_changed = True
+
+    def _leave_slot(self, sequence: Sequence) -> None:
+        self.running.remove(sequence)
+        self._free_slots.append(sequence.slot)
+        self._free_slots.sort(reverse=True)
+        sequence.slot = sequence.seq_id = -1
+        sequence.leader = None
+        self._admission_may_have_changed = True
+
+    def _preempt_youngest(self) -> None:
+        """Back to the queue's head with the youngest: its tokens stay, its cells go."""
+        sequence = self.running[-1]
+        self._release_followers(sequence)
+        seq_id = sequence.seq_id
+        self._leave_slot(sequence)
+        self._drop(seq_id)
+        sequence.n_computed = 0
+        if sequence.n_generated == 0:
+            sequence.n_cached = 0
+        self.waiting.appendleft(sequence)
+        self.n_preempted += 1
+        # It would be let in again at once, and preempted again: wait until somebody leaves.
+        self._admission_may_have_changed = False

@@ -1,0 +1,54 @@
+"""One request's tokens and where it stands. Owned by the step thread; no locks."""
+
+from array import array
+from typing import Any
+
+from corral.backend.engine.detokenize import Detokenizer
+from corral.backend.engine.messages import Add
+
+
+class Sequence:
+    """A request on its way. ``tokens`` are the prompt and what was generated; the first
+    ``n_computed`` of them are in the cache under ``seq_id`` (-1: none)."""
+
+    def __init__(self, add: Add, tokens: list[int], *, order: int, now: float = 0.0) -> None:
+        self.add = add
+        self.id = add.id
+        self.order = order
+        self.tokens = array("i", tokens)
+        self.n_prompt = len(tokens)
+        self.n_computed = 0
+        self.n_cached = 0
+        self.seq_id = -1
+        self.slot = -1
+        # The older sequence whose computation of the first n tokens this one waits for.
+        self.leader: tuple[Sequence, int] | None = None
+        self.text = Detokenizer(add.stop)
+        self.sampler: Any = None
+        self.seed = 0
+        self.n_reported = -1  # prompt tokens in the last Progress
+        self.unsent: list[int] = []
+        self.arrived_s = now
+        self.started_s: float | None = None
+        self.first_token_s: float | None = None
+        self.last_token_s = now
+
+    @property
+    def n_generated(self) -> int:
+        """Tokens sampled so far."""
+        return len(self.tokens) - self.n_prompt
+
+    @property
+    def n_left(self) -> int:
+        """Tokens that are known but not in the cache."""
+        return len(self.tokens) - self.n_computed
+
+    @property
+    def is_reading(self) -> bool:
+        """Still computing known tokens (the prompt, or all of them after a preemption)."""
+        return self.n_generated == 0 or self.n_left > 1
+
+    @property
+    def is_running(self) -> bool:
+        """Holds a slot."""
+        return self.slot >= 0

@@ -1,0 +1,255 @@
+"""An engine process: ``python -m corral.backend.engine.worker FD CONFIG``.
+
+Three threads. The *reader* takes frames from the socket and ends the process when the server is
+gone. The *text* thread tokenises, so that a long prompt never holds up a step. The *step* thread,
+the main one, owns the model and everything in ``core``.
+"""
+
+import logging
+import os
+import queue
+import socket
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+from corral.backend.engine import fake, llama
+from corral.backend.engine.core import Admitted, EngineCore
+from corral.backend.engine.messages import (
+    Abort,
+    Accepted,
+    Add,
+    Call,
+    Delta,
+    EngineConfig,
+    Failed,
+    FrameReader,
+    Loading,
+    LoadFailed,
+    Output,
+    Progress,
+    Ready,
+    Reply,
+    Report,
+    Step,
+    decode_command,
+    frame,
+)
+from corral.backend.engine.pace import PromptBudget, Threads
+
+log = logging.getLogger("corral.engine")
+
+EXIT_LOAD_FAILED = 2
+EXIT_BROKEN = 70
+#: A snapshot goes out with the first step after this long, and whenever a request begins or ends.
+SNAPSHOT_S = 0.05
+#: Cache sequences beside the running ones: how many finished prompts can be remembered.
+N_CACHED_PREFIXES = 32
+
+
+class Worker:
+    """The three threads and what they pass each other."""
+
+    def __init__(self, connection: socket.socket, config: EngineConfig) -> None:
+        self._connection = connection
+        self._config = config
+        self._send_lock = threading.Lock()
+        self._texts: queue.SimpleQueue[Add | Call] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Admitted | Abort | Call] = queue.SimpleQueue()
+        self._last_added = 0
+        self._early_aborts: set[int] = set()
+        self._snapshot_at = 0.0
+
+    def run(self) -> NoReturn:
+        """Loads the model and serves until the server goes away."""
+        threading.Thread(target=self._read, daemon=True, name="reader").start()
+        try:
+            self._runner = self._load()
+        except llama.LoadError as error:
+            self._send(LoadFailed(str(error)))
+            os._exit(EXIT_LOAD_FAILED)
+        config = self._config
+        self._core = EngineCore(
+            self._runner,
+            n_slots=config.n_slots,
+            max_queue=config.max_queue,
+            budget=PromptBudget(n_batch=self._runner.n_batch, target_ms=config.step_target_ms),
+            threads=Threads(os.cpu_count() or 1, fixed=config.n_threads),
+        )
+        self._send(Ready(self._runner.info))
+        self._send(Step([], self._core.snapshot()))
+        threading.Thread(target=self._tokenize, daemon=True, name="text").start()
+        while True:
+            self._turn()
+
+    def _load(self) -> llama.Llama | fake.FakeLlama:
+        config = self._config
+        n_seq_max = config.n_slots + N_CACHED_PREFIXES
+        if config.fake:
+            return fake.FakeLlama(
+                n_ctx=config.n_ctx or 4096,
+                n_slots=config.n_slots,
+                n_seq_max=n_seq_max,
+                n_batch=max(config.n_slots, min(config.n_batch, 64)),
+                step_ms=2.0,
+            )
+        runner = llama.Llama(
+            Path(config.model),
+            n_ctx=config.n_ctx,
+            n_slots=config.n_slots,
+            n_seq_max=n_seq_max,
+            n_batch=max(config.n_batch, n_seq_max),
+            n_threads=config.n_threads or os.cpu_count() or 1,
+            check_tensors=config.check_tensors,
+            plain_buffers=config.plain_buffers,
+            on_progress=self._report_loading(),
+        )
+        runner.warm_up()
+        return runner
+
+    def _report_loading(self) -> Any:
+        last = -1.0
+
+        def report(progress: float) -> None:
+            nonlocal last
+            if progress - last >= 0.02:
+                last = progress
+                self._send(Loading(progress))
+
+        return report
+
+    # --- reader thread --------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        frames = FrameReader()
+        while True:
+            try:
+                data = self._connection.recv(1 << 16)
+            except OSError:
+                data = b""
+            if not data:
+                os._exit(0)  # the server is gone, and nothing here outlives it
+            for body in frames.feed(data):
+                command = decode_command(body)
+                if isinstance(command, Abort):
+                    self._inbox.put(command)
+                else:
+                    self._texts.put(command)
+
+    # --- text thread ----------------------------------------------------------------------------
+
+    def _tokenize(self) -> None:
+        while True:
+            command = self._texts.get()
+            if isinstance(command, Call):
+                self._answer(command)
+                continue
+            admitted = self._core.admit(command)
+            if isinstance(admitted, Failed):
+                self._send(Step([admitted]))
+            else:
+                # Told at once: the client's headers do not wait for the running step.
+                self._send(Step([Accepted(command.id, len(admitted.tokens))]))
+                self._inbox.put(admitted)
+
+    def _answer(self, call: Call) -> None:
+        args = call.args
+        match call.method:
+            case "tokenize":
+                self._send(Reply(call.id, self._tokens_of(args)))
+            case "pieces":
+                bad = [t for t in args["tokens"] if not 0 <= t < self._runner.n_vocab]
+                if bad:
+                    self._send(Reply(call.id, error=f"token id {bad[0]} is not in the vocabulary"))
+                    return
+                pieces = [self._runner.piece(t, special=args["special"]) for t in args["tokens"]]
+                self._send(Reply(call.id, pieces))
+            case "control" if isinstance(self._runner, fake.FakeLlama):
+                self._inbox.put(call)
+            case _:
+                self._send(Reply(call.id, error=f"no method {call.method}"))
+
+    def _tokens_of(self, args: dict[str, Any]) -> list[int]:
+        content = args["content"]
+        add_special, tokens = args["add_special"], list[int]()
+        for part in [content] if isinstance(content, str) else content:
+            if isinstance(part, int):
+                tokens.append(part)
+            else:
+                tokens += self._runner.tokenize(
+                    part, add_special=add_special, parse_special=args["parse_special"]
+                )
+            add_special = False  # once, and only in front of text
+        return tokens
+
+    # --- step thread ----------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        """Takes what came in and makes one step."""
+        timeout = (0.02 if self._is_held() else 0.0) if self._core.has_work else None
+        try:
+            self._take(self._inbox.get(timeout != 0, timeout))
+            while True:
+                self._take(self._inbox.get_nowait())
+        except queue.Empty:
+            pass
+        self._publish(self._core.drain() if self._is_held() else self._core.step())
+
+    def _is_held(self) -> bool:
+        return isinstance(self._runner, fake.FakeLlama) and self._runner.holds(self._core.scheduler)
+
+    def _take(self, item: Admitted | Abort | Call) -> None:
+        if isinstance(item, Call):
+            assert isinstance(self._runner, fake.FakeLlama)
+            self._runner.control(item.args)
+            self._send(Reply(item.id))
+        elif isinstance(item, Abort):
+            if not self._core.abort(item.id) and item.id > self._last_added:
+                self._early_aborts.add(item.id)  # it overtook its request
+        else:
+            self._last_added = item.add.id
+            self._core.add(item)
+            if item.add.id in self._early_aborts:
+                self._core.abort(item.add.id)
+            self._early_aborts = {i for i in self._early_aborts if i > item.add.id}
+
+    def _publish(self, outputs: list[Output]) -> None:
+        now = time.monotonic()
+        notable = any(not isinstance(o, Delta | Progress) for o in outputs)
+        due = notable or not self._core.has_work or now - self._snapshot_at >= SNAPSHOT_S
+        if due:
+            self._snapshot_at = now
+        if outputs or due:
+            self._send(Step(outputs, self._core.snapshot() if due else None))
+
+    def _send(self, report: Report) -> None:
+        data = frame(report)
+        try:
+            with self._send_lock:
+                self._connection.sendall(data)
+        except OSError:
+            os._exit(0)
+
+
+def main() -> NoReturn:
+    """Entry of the engine process."""
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    config = msgspec.json.decode(sys.argv[2], type=EngineConfig)
+    os.dup2(2, 1)  # nothing C prints may get lost on a closed stdout
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(levelname)s %(message)s")
+    # After a long call the step thread waits for the GIL at most this long.
+    sys.setswitchinterval(0.0005)
+    try:
+        Worker(connection, config).run()
+    except BaseException:  # noqa: BLE001 the last line of defence: say what happened and go
+        traceback.print_exc()
+        os._exit(EXIT_BROKEN)
+
+
+if __name__ == "__main__":
+    main()
