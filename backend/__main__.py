@@ -74,7 +74,9 @@ class Server(uvicorn.Server):
         address = self.servers[0].sockets[0].getsockname()
         host = f"[{address[0]}]" if ":" in str(address[0]) else address[0]
         url = f"http://{host}:{address[1]}"
-        print(f"Corral {__version__} listens at {url}; loading {self._service.model_name}", flush=True)
+        print(
+            f"Corral {__version__} listens at {url}; loading {self._service.model_name}", flush=True
+        )
         try:
             await self._service.until_loaded()
         except Broken as error:
@@ -140,7 +142,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--version", action="version", version=f"corral {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     command = commands.add_parser(
-        "serve", help="serve a model over HTTP", allow_abbrev=False,
+        "serve",
+        help="serve a model over HTTP",
+        allow_abbrev=False,
         description="Serve a GGUF model: web UI, OpenAI-compatible and native API.",
     )
     add_arguments(command)

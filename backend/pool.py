@@ -335,5 +335,6 @@ def engine_config(settings: Settings) -> EngineConfig:
         n_threads=settings.n_threads,
         step_target_ms=settings.step_target_ms,
         check_tensors=settings.check_tensors,
+        flash_attn=settings.flash_attn,
         fake=settings.fake,
     )

@@ -46,6 +46,10 @@ def _flag(text: str) -> bool:
     raise ValueError("must be on or off")
 
 
+def _auto_flag(text: str) -> bool | None:
+    return None if text == "auto" else _flag(text)
+
+
 def _level(text: str) -> str:
     if text.lower() not in ("debug", "info", "warning", "error"):
         raise ValueError("must be debug, info, warning or error")
@@ -90,6 +94,8 @@ class Settings:
     n_batch: int = _knob(512, "-b --batch-size", "Context", "most prompt tokens computed in one step", _positive, "BATCH")
     step_target_ms: int = _knob(0, "--step-target-ms", "Context", "longest step while answers are streaming, in milliseconds; auto: about four times a step without prompts", _auto(60_000))
     n_threads: int = _knob(0, "-t --threads", "Context", "compute threads; auto: all cores, adapted while running", _auto(512))
+
+    flash_attn: bool | None = _knob(None, "-fa --flash-attn", "Context", "flash attention: on, off or auto; auto: on for a GPU, off for a CPU, where it is the slower one", _auto_flag)
 
     host: str = _knob("127.0.0.1", "--host", "Server", "address to listen on")
     port: int = _knob(8080, "--port", "Server", "port to listen on; 0: any free one", _between(0, 65535))

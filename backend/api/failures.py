@@ -71,9 +71,10 @@ def _framework(request: AnyRequest, error: HTTPException) -> Response[bytes]:
     if error.status_code == 404:
         return failed(_unknown_route(request))
     if error.status_code == 405:
-        allowed = (error.headers or {}).get("Allow", "")
+        headers = {name.lower(): value for name, value in (error.headers or {}).items()}
+        allowed = headers.get("allow", "another method")
         detail = {
-            "message": f"{request.method} is not allowed here; use {allowed or 'another method'}",
+            "message": f"{request.method} is not allowed here; use {allowed}",
             "type": "invalid_request_error",
             "param": None,
             "code": "method_not_allowed",

@@ -43,6 +43,7 @@ class Runner(Protocol):
     n_batch: int
     n_vocab: int
     can_share: bool
+    tile_rows: int
 
     @property
     def eog_tokens(self) -> frozenset[int]: ...
@@ -97,6 +98,7 @@ class EngineCore:
             n_seq_max=runner.n_seq_max,
             n_batch=runner.n_batch,
             can_share=runner.can_share,
+            tile_rows=runner.tile_rows,
         )
         self.n_slots = n_slots
         self._max_open = n_slots + max_queue

@@ -60,12 +60,14 @@ class FakeLlama:
         n_batch: int = 64,
         step_ms: float = 0.0,
         can_share: bool = True,
+        tile_rows: int = 0,
     ) -> None:
         self.n_ctx = self.n_cells = n_ctx
         self.n_seq_max = n_seq_max
         self.n_batch = n_batch
         self.n_vocab = 259
         self.can_share = can_share
+        self.tile_rows = tile_rows
         self.n_computed = 0  # tokens computed in all, for tests that count
         self.threads = 1
         self._cells: dict[int, list[_Cell]] = {}

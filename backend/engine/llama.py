@@ -160,6 +160,7 @@ class Llama:
         n_threads: int,
         check_tensors: bool = False,
         plain_buffers: bool = False,
+        flash_attn: bool | None = None,
         on_progress: Callable[[float], None] = lambda _: None,
     ) -> None:
         _check_file(path)
@@ -170,6 +171,12 @@ class Llama:
         self.n_vocab = int(lib.llama_vocab_n_tokens(self._vocab))
         self.n_batch = n_batch
         self.n_seq_max = n_seq_max
+        if flash_attn is None:
+            # On a CPU its kernel computes batches below a tile, such as decode steps with a slice
+            # of a prompt, several times slower than plain attention (docs/adr/0003).
+            flash_attn = bool(lib.llama_supports_gpu_offload())
+        self._flash_attn = flash_attn
+        self.tile_rows = 64 if flash_attn else 0
         n_train = int(lib.llama_model_n_ctx_train(self._model))
         self._ctx = self._new_context(self._fit_context(n_ctx or n_train, n_ctx == 0), n_threads)
         self._memory = lib.llama_get_memory(self._ctx)
@@ -220,7 +227,9 @@ class Llama:
         head = int(lib.llama_model_n_embd(self._model)) // n_head
         key = int(self.meta(f"{arch}.attention.key_length") or head)
         value = int(self.meta(f"{arch}.attention.value_length") or head)
-        n_kv = int(lib.llama_model_n_layer(self._model)) * int(lib.llama_model_n_head_kv(self._model))
+        n_kv = int(lib.llama_model_n_layer(self._model)) * int(
+            lib.llama_model_n_head_kv(self._model)
+        )
         return 2 * n_kv * (key + value)
 
     def _fit_context(self, n_ctx: int, may_shrink: bool) -> int:
@@ -245,7 +254,11 @@ class Llama:
         params.n_batch = params.n_ubatch = self.n_batch
         params.n_seq_max = self.n_seq_max
         params.n_threads = params.n_threads_batch = n_threads
-        params.flash_attn_type = lib.LLAMA_FLASH_ATTN_TYPE_ENABLED
+        params.flash_attn_type = (
+            lib.LLAMA_FLASH_ATTN_TYPE_ENABLED
+            if self._flash_attn
+            else lib.LLAMA_FLASH_ATTN_TYPE_DISABLED
+        )
         params.kv_unified = True
         # A sliding window smaller than the context could not be rewound or shared.
         params.swa_full = True

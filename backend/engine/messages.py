@@ -38,7 +38,7 @@ class Sampling(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class EngineConfig(Struct, frozen=True, kw_only=True):
     """What an engine process is started with. ``n_ctx`` 0: the model's own; ``n_threads`` 0: all
     cores, adapted; ``step_target_ms`` 0: automatic. ``plain_buffers`` loads the weights without
-    llama.cpp's repacked layouts."""
+    llama.cpp's repacked layouts; ``flash_attn`` None: where it is faster."""
 
     model: str
     n_ctx: int = 0
@@ -49,6 +49,7 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
     step_target_ms: int = 0
     check_tensors: bool = False
     plain_buffers: bool = False
+    flash_attn: bool | None = None
     fake: bool = False
 
 

@@ -5,14 +5,12 @@ Pure: times are given, never taken. All times in milliseconds.
 
 #: Longest step beside running streams, in units of a step without prompts, when no target is set.
 #: Readers of a stream see the gap; five times the usual is where it starts to look like a stall.
-GAP_FACTOR = 4.0
+GAP_FACTOR = 4.3
 #: Prompt tokens computed beside running streams before anything has been measured.
 FIRST_CHUNK = 16
-#: Rows from which llama.cpp computes attention in tiles of this many.
-TILE_ROWS = 64
-#: Most prompt tokens in one step when nobody is generating: past this a step only gets longer, and
-#: a request that arrives meanwhile waits for its end.
-ALONE_CHUNK = 256
+#: Prompt tokens per step when nobody is generating: never fewer, and more only while such a step
+#: stays below this many milliseconds. A request that arrives meanwhile waits for its end.
+ALONE_CHUNK, ALONE_MS = 128, 400.0
 
 
 class Average:
@@ -28,10 +26,15 @@ class Average:
 
 
 class PromptBudget:
-    """Prompt tokens per step such that running streams hardly notice (``target_ms`` 0: automatic)."""
+    """Prompt tokens per step such that running streams hardly notice (``target_ms`` 0: automatic).
 
-    def __init__(self, *, n_batch: int, target_ms: float = 0.0) -> None:
+    ``tile_rows``: rows from which the runner computes in tiles of that many (0: it does not).
+    """
+
+    def __init__(self, *, n_batch: int, target_ms: float = 0.0, tile_rows: int = 0) -> None:
         self._n_batch = n_batch
+        self._tile_rows = tile_rows
+        self._alone_ms = Average(0.25)
         self._target_ms = target_ms
         self._decode_ms: dict[int, Average] = {}
         self._token_ms = Average(0.25)
@@ -42,21 +45,25 @@ class PromptBudget:
             self._decode_ms.setdefault(n_decode, Average(0.1)).add(ms)
         elif n_decode and n_prompt:
             self._token_ms.add(max(ms - self._step_ms(n_decode), 0.1 * ms) / n_prompt)
+        elif n_prompt >= min(ALONE_CHUNK, self._n_batch):
+            self._alone_ms.add(ms / n_prompt)
 
     def tokens(self, n_decode: int) -> int:
         """The budget of the next step with ``n_decode`` generating sequences."""
         if n_decode == 0:
-            return min(self._n_batch, ALONE_CHUNK)
+            alone = int(ALONE_MS / self._alone_ms.value) if self._alone_ms.value else 0
+            return min(self._n_batch, max(ALONE_CHUNK, alone // 64 * 64))
         step_ms, token_ms = self._step_ms(n_decode), self._token_ms.value
         if not step_ms or token_ms is None:
             return min(self._n_batch, FIRST_CHUNK)
         target_ms = self._target_ms or GAP_FACTOR * step_ms
         n = int((target_ms - step_ms) / token_ms)
-        if n >= TILE_ROWS:
-            n -= n % TILE_ROWS
-        elif n + n_decode >= TILE_ROWS:
+        tile = self._tile_rows
+        if tile and n >= tile:
+            n -= n % tile
+        elif tile and n + n_decode >= tile:
             # One call below the tile size is cheaper than two.
-            n = TILE_ROWS - 1 - n_decode
+            n = tile - 1 - n_decode
         return max(1, min(n, self._n_batch))
 
     def _step_ms(self, n_decode: int) -> float:

@@ -22,9 +22,6 @@ from corral.backend.engine.sequence import Sequence
 
 #: A prompt waits for another's computation only when that saves at least this many tokens.
 MIN_FOLLOW = 16
-#: Rows in one call from which attention is computed in tiles of 64: there, decode rows of several
-#: sequences make every tile pay for all their cells, so they are kept in a call of their own.
-TILE_ROWS = 64
 #: Cells that must stay free for each running sequence when another is let in.
 HEADROOM = 16
 
@@ -73,16 +70,26 @@ class Scheduler:
 
     ``n_ctx`` cells are shared by up to ``n_slots`` running sequences and the cached prefixes, in at
     most ``n_seq_max`` cache sequences (> ``n_slots`` + 1). ``can_share`` False: the model's memory
-    cannot be shared or rewound, every prompt is computed alone.
+    cannot be shared or rewound, every prompt is computed alone. ``tile_rows``: rows in one call from
+    which attention goes in tiles (0: never); there, decode rows of several sequences make every tile
+    pay for the cells of all, so they get a call of their own.
     """
 
     def __init__(
-        self, *, n_slots: int, n_ctx: int, n_seq_max: int, n_batch: int, can_share: bool = True
+        self,
+        *,
+        n_slots: int,
+        n_ctx: int,
+        n_seq_max: int,
+        n_batch: int,
+        can_share: bool = True,
+        tile_rows: int = 0,
     ) -> None:
         assert n_slots + 2 <= n_seq_max and n_slots <= n_batch
         self.n_ctx = n_ctx
         self.n_batch = n_batch
         self.can_share = can_share
+        self.tile_rows = tile_rows
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self.cells = Cells(n_ctx)
@@ -145,10 +152,9 @@ class Scheduler:
         while self.running and not decodes and not prompts:
             self._preempt_youngest()
             decodes, prompts = self._plan_decodes(), self._plan_prompts(budget)
-        if len(decodes) + sum(c.n for c in prompts) < TILE_ROWS:
-            calls = [decodes + prompts]
-        else:
-            calls = [decodes, prompts]
+        n_rows = len(decodes) + sum(c.n for c in prompts)
+        apart = n_rows > self.n_batch or 0 < self.tile_rows <= n_rows
+        calls = [decodes, prompts] if apart else [decodes + prompts]
         kv, self._kv = self._kv, []
         return Plan(kv, [c for c in calls if c], [s for s in started if s.is_running])
 

@@ -78,7 +78,11 @@ class Worker:
             self._runner,
             n_slots=config.n_slots,
             max_queue=config.max_queue,
-            budget=PromptBudget(n_batch=self._runner.n_batch, target_ms=config.step_target_ms),
+            budget=PromptBudget(
+                n_batch=self._runner.n_batch,
+                target_ms=config.step_target_ms,
+                tile_rows=self._runner.tile_rows,
+            ),
             threads=Threads(os.cpu_count() or 1, fixed=config.n_threads),
         )
         self._send(Ready(self._runner.info))
@@ -107,6 +111,7 @@ class Worker:
             n_threads=config.n_threads or os.cpu_count() or 1,
             check_tensors=config.check_tensors,
             plain_buffers=config.plain_buffers,
+            flash_attn=config.flash_attn,
             on_progress=self._report_loading(),
         )
         runner.warm_up()

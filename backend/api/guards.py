@@ -1,0 +1,113 @@
+"""Who may come in: API keys, the browser's session cookie, and the request's id."""
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Sequence
+from http.cookies import CookieError, SimpleCookie
+from urllib.parse import quote
+
+from litestar import Request, Response
+from litestar.datastructures import Headers
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+from corral.backend.api.failures import failed
+from corral.backend.api.wire import AnyRequest
+from corral.backend.errors import Refused
+
+COOKIE = "corral_key"
+LOGIN = "/login"
+_OPEN = ("/health", "/v1/health", LOGIN, "/favicon.ico")
+_OPEN_UNDER = "/static/"
+_SAFE = ("GET", "HEAD", "OPTIONS")
+
+
+def session_value(key: str) -> str:
+    """What the cookie ``corral_key`` holds for a browser that knows ``key``; not the key itself."""
+    return hmac.new(key.encode(), b"corral session", hashlib.sha256).hexdigest()
+
+
+def is_key(given: str | bytes, keys: Sequence[str]) -> bool:
+    """Whether ``given`` is one of ``keys``, in a time that tells nothing about them."""
+    given = given.encode() if isinstance(given, str) else given
+    # Not any(): it would stop at the first match.
+    return sum([hmac.compare_digest(given, key.encode()) for key in keys]) > 0
+
+
+def _sent_key(headers: Headers) -> str | None:
+    scheme, _, key = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and key.strip():
+        return key.strip()
+    return headers.get("x-api-key")
+
+
+def _cookie(headers: Headers) -> str | None:
+    try:
+        morsel = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+    except CookieError:
+        return None
+    return None if morsel is None else morsel.value
+
+
+class Gate:
+    """Stands before the router, so that without a key nobody learns which paths exist."""
+
+    def __init__(self, app: ASGIApp, *, keys: Sequence[str]) -> None:
+        self._app = app
+        self._keys = tuple(keys)
+        self._sessions = tuple(session_value(key) for key in keys)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request on, or answers 401, or 403, or sends a browser to the login page."""
+        if scope["type"] != ScopeType.HTTP or not self._keys:
+            await self._app(scope, receive, send)
+            return
+        request: AnyRequest = Request(scope, receive, send)
+        refusal = self._refusal(request.method, scope["path"], request.headers)
+        if refusal is None:
+            await self._app(scope, receive, send)
+            return
+        response = refusal.to_asgi_response(app=None, request=request)
+        await response(scope, receive, send)
+
+    def _refusal(self, method: str, path: str, headers: Headers) -> Response[bytes] | None:
+        if method == "OPTIONS" or path in _OPEN or path.startswith(_OPEN_UNDER):
+            return None
+        key = _sent_key(headers)
+        if key is not None:
+            # Headers arrive as latin-1; a key may hold more than that.
+            known = is_key(key.encode("latin-1", "replace"), self._keys)
+            return None if known else _unknown("This API key is not known")
+        session = _cookie(headers)
+        if session is not None and is_key(session, self._sessions):
+            return _across(headers) if method not in _SAFE else None
+        if method == "GET" and "text/html" in headers.get("accept", ""):
+            return Response(
+                b"",
+                status_code=303,
+                headers={"Location": f"{LOGIN}?next={quote(path)}"},
+                media_type="text/plain",
+            )
+        return _unknown("An API key is needed: Authorization: Bearer KEY, or X-Api-Key: KEY")
+
+
+def _unknown(message: str) -> Response[bytes]:
+    return failed(Refused(message, kind="unauthorized"))
+
+
+def _across(headers: Headers) -> Response[bytes] | None:
+    """Refuses what another site makes a logged-in browser send."""
+    if headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none"):
+        return None
+    return failed(Refused("This request comes from another site", kind="forbidden"))
+
+
+async def name_request(message: Message, scope: Scope) -> None:
+    """Puts ``X-Request-Id`` on a reply: the caller's when it is short and plain, or a new one."""
+    if message["type"] != "http.response.start":
+        return
+    sent = next((v for k, v in scope["headers"] if k == b"x-request-id"), b"")
+    is_plain = 0 < len(sent) <= 64 and all(33 <= c < 127 for c in sent)
+    name = sent if is_plain else secrets.token_hex(8).encode()
+    message["headers"] = [*message["headers"], (b"x-request-id", name)]

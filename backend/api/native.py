@@ -1,0 +1,154 @@
+"""llama-server's own routes: completion, vocabulary, template, properties."""
+
+from typing import Any
+
+from litestar import HttpMethod, Response, post, route
+
+from corral.backend.api import native_render as render
+from corral.backend.api.generation import vocabulary_id
+from corral.backend.api.native_schema import (
+    Content,
+    DetokenizeBody,
+    NativeBody,
+    Piece,
+    Prompted,
+    Props,
+    TokenizeBody,
+    Tokens,
+    Whole,
+    detokenize_decoder,
+    native_decoder,
+    tokenize_decoder,
+)
+from corral.backend.api.openai_schema import ChatBody, chat_decoder
+from corral.backend.api.openapi import WITH_BODY, Operation
+from corral.backend.api.serving import n_vocab, serve, service_of, wishes
+from corral.backend.api.wire import AnyRequest, read, reply
+from corral.backend.errors import from_engine
+from corral.backend.service import Generation, Service
+
+_TAG = "llama-server"
+_LOOK = (HttpMethod.GET, HttpMethod.HEAD)
+
+
+async def _as_text(service: Service, prompt: str | list[int | str]) -> str:
+    """A prompt as text, to be shown."""
+    if isinstance(prompt, str):
+        return prompt
+    tokens = await service.tokenize(prompt, add_special=False, parse_special=True)
+    return await service.detokenize(tokens)
+
+
+@post(
+    ["/completion", "/completions"],
+    status_code=200,
+    operation=Operation(
+        summary="Continue a text, llama-server's way",
+        tag=_TAG,
+        body=NativeBody,
+        reply=Whole,
+        chunks=(Piece, Whole),
+        errors=WITH_BODY,
+    ),
+)
+async def completion(request: AnyRequest) -> Response[Any]:
+    """The continuation of a raw prompt, in llama-server's shape."""
+    body = await read(request, native_decoder)
+    service = service_of(request)
+    asked = body.request(n_vocab(request))
+    shown = await _as_text(service, asked.prompt)
+
+    def shape(generation: Generation) -> render.NativeRender:
+        return render.NativeRender(
+            model=generation.model,
+            prompt=shown,
+            effective=generation.effective,
+            n_prompt=generation.n_prompt,
+            slot_of=lambda: generation.slot,
+            wishes=wishes(body),
+            stream=bool(body.stream),
+            return_tokens=bool(body.return_tokens),
+        )
+
+    return await serve(request, body, service.complete(asked), shape)
+
+
+@post(
+    "/tokenize",
+    status_code=200,
+    operation=Operation(
+        summary="Text to tokens", tag=_TAG, body=TokenizeBody, reply=Tokens, errors=WITH_BODY
+    ),
+)
+async def tokenize(request: AnyRequest) -> Response[bytes]:
+    """Token ids of a text, or of ids and texts mixed, with their pieces when asked."""
+    body = await read(request, tokenize_decoder)
+    service = service_of(request)
+    content = [] if body.content is None else body.content
+    if isinstance(content, list):
+        _check(content, n_vocab(request), "content")
+    tokens = await service.tokenize(
+        content,
+        add_special=bool(body.add_special),
+        parse_special=body.parse_special is not False,
+    )
+    if not body.with_pieces:
+        return reply(Tokens(tokens))
+    return reply(Tokens(render.token_pieces(tokens, await service.pieces(tokens))))
+
+
+@post(
+    "/detokenize",
+    status_code=200,
+    operation=Operation(
+        summary="Tokens to text", tag=_TAG, body=DetokenizeBody, reply=Content, errors=WITH_BODY
+    ),
+)
+async def detokenize(request: AnyRequest) -> Response[bytes]:
+    """The text of tokens, special ones by name."""
+    body = await read(request, detokenize_decoder)
+    _check(body.tokens, n_vocab(request), "tokens")
+    return reply(Content(await service_of(request).detokenize(body.tokens)))
+
+
+def _check(tokens: list[int] | list[int | str], size: int, name: str) -> None:
+    for i, token in enumerate(tokens):
+        if isinstance(token, int):
+            vocabulary_id(token, size, f"{name}[{i}]")
+
+
+@post(
+    "/apply-template",
+    status_code=200,
+    operation=Operation(
+        summary="A conversation as the prompt it becomes",
+        tag=_TAG,
+        body=ChatBody,
+        reply=Prompted,
+        errors=WITH_BODY,
+    ),
+)
+async def apply_template(request: AnyRequest) -> Response[bytes]:
+    """The prompt that a chat request would be answered from; generates nothing."""
+    body = await read(request, chat_decoder)
+    asked = body.request(n_vocab(request))
+    return reply(Prompted(await service_of(request).render(asked)))
+
+
+@route(
+    "/props",
+    http_method=_LOOK,
+    status_code=200,
+    operation=Operation(
+        summary="What is served, and how", tag=_TAG, reply=Props, errors=(401, 503)
+    ),
+)
+async def props(request: AnyRequest) -> Response[bytes]:
+    """The model, its template and the settings of a request that asks for nothing."""
+    service = service_of(request)
+    if service.info is None:
+        raise from_engine("loading", "Loading model")
+    return reply(render.props(service.info, service.defaults, service.model_name))
+
+
+handlers = [completion, tokenize, detokenize, apply_template, props]

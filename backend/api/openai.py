@@ -1,0 +1,139 @@
+"""OpenAI's routes: chat completions, text completions, models."""
+
+import secrets
+from typing import Any
+
+from litestar import HttpMethod, Response, post, route
+from litestar.params import FromPath
+
+from corral.backend.api.openai_render import ChatRender, Envelope, TextRender
+from corral.backend.api.openai_schema import (
+    Chat,
+    ChatBody,
+    ChatChunk,
+    Completion,
+    CompletionBody,
+    Model,
+    ModelList,
+    ModelMeta,
+    chat_decoder,
+    completion_decoder,
+)
+from corral.backend.api.openapi import WITH_BODY, Operation, Parameter
+from corral.backend.api.serving import n_vocab, serve, service_of, wishes
+from corral.backend.api.wire import AnyRequest, read, reply
+from corral.backend.errors import Refused, from_engine
+from corral.backend.service import Generation, Service
+
+LOOK = (HttpMethod.GET, HttpMethod.HEAD)
+_TAG = "OpenAI"
+
+
+def _envelope(prefix: str, generation: Generation) -> Envelope:
+    name = f"{prefix}-{secrets.token_urlsafe(18)}"
+    return Envelope(id=name, created=generation.created, model=generation.model)
+
+
+@post(
+    "/chat/completions",
+    status_code=200,
+    operation=Operation(
+        summary="Answer a conversation",
+        tag=_TAG,
+        body=ChatBody,
+        reply=Chat,
+        chunks=(ChatChunk,),
+        errors=WITH_BODY,
+    ),
+)
+async def chat_completions(request: AnyRequest) -> Response[Any]:
+    """The model's next message in a conversation."""
+    body = await read(request, chat_decoder)
+    asked = body.request(n_vocab(request))
+
+    def render(generation: Generation) -> ChatRender:
+        return ChatRender(_envelope("chatcmpl", generation), wishes(body))
+
+    return await serve(request, body, service_of(request).chat(asked), render)
+
+
+@post(
+    "/completions",
+    status_code=200,
+    operation=Operation(
+        summary="Continue a text",
+        tag=_TAG,
+        body=CompletionBody,
+        reply=Completion,
+        chunks=(Completion,),
+        errors=WITH_BODY,
+    ),
+)
+async def completions(request: AnyRequest) -> Response[Any]:
+    """The continuation of a raw prompt."""
+    body = await read(request, completion_decoder)
+    asked = body.request(n_vocab(request))
+
+    def render(generation: Generation) -> TextRender:
+        return TextRender(_envelope("cmpl", generation), wishes(body))
+
+    return await serve(request, body, service_of(request).complete(asked), render)
+
+
+def _model(service: Service) -> Model:
+    info = service.info
+    if info is None:
+        raise from_engine("loading", "Loading model")
+    meta = ModelMeta(
+        vocab_type=info.vocab_type,
+        n_vocab=info.n_vocab,
+        n_ctx=info.n_ctx,
+        n_ctx_train=info.n_ctx_train,
+        n_embd=info.n_embd,
+        n_params=info.n_params,
+        size=info.size_bytes,
+        ftype=info.ftype,
+    )
+    return Model(id=service.model_name, created=service.created, meta=meta)
+
+
+@route(
+    "/models",
+    http_method=LOOK,
+    status_code=200,
+    operation=Operation(summary="The models", tag=_TAG, reply=ModelList, errors=(401, 503)),
+)
+async def models(request: AnyRequest) -> Response[bytes]:
+    """What can be asked for by name."""
+    return reply(ModelList(data=[_model(service_of(request))]))
+
+
+@route(
+    "/models/{model_id:path}",
+    http_method=LOOK,
+    status_code=200,
+    operation=Operation(
+        summary="One model",
+        tag=_TAG,
+        reply=Model,
+        parameters=(Parameter(name="model_id", where="path"),),
+        errors=(400, 401, 404, 503),
+    ),
+)
+async def model(request: AnyRequest, model_id: FromPath[str]) -> Response[bytes]:
+    """One model; its name may hold slashes."""
+    found = _model(service_of(request))
+    name = model_id.lstrip("/")
+    if name != found.id:
+        raise Refused(
+            f"There is no model {name[:100]!r}; there is {found.id!r}",
+            kind="model_not_found",
+            param="model",
+        )
+    return reply(found)
+
+
+#: Served under /v1.
+handlers = [chat_completions, completions, models, model]
+#: Served without /v1 too; there /completions is llama-server's own (``native``).
+handlers_without_prefix = [chat_completions, models, model]

@@ -1,0 +1,58 @@
+"""llama-server's ``timings`` and ``prompt_progress``: its fields and formulas, always finite."""
+
+import math
+
+from msgspec import Struct
+
+from corral.backend.chat.types import Reading, Timings
+
+
+class WireTimings(Struct, frozen=True, kw_only=True):
+    """``cache_n + prompt_n`` is the length of the prompt; a rate nobody can know is 0."""
+
+    cache_n: int
+    prompt_n: int
+    prompt_ms: float
+    prompt_per_token_ms: float
+    prompt_per_second: float
+    predicted_n: int
+    predicted_ms: float
+    predicted_per_token_ms: float
+    predicted_per_second: float
+
+
+class WireProgress(Struct, frozen=True, kw_only=True):
+    """How far the prompt is read; ``processed`` includes the ``cache`` tokens not computed."""
+
+    total: int
+    cache: int
+    processed: int
+    time_ms: float
+
+
+def wire_timings(t: Timings) -> WireTimings:
+    """The first generated token comes out of the prompt's last step, so that rates of generation
+    count one step less than tokens."""
+    n_read = t.n_prompt - t.n_cached
+    n_steps = max(t.n_generated - 1, 0)
+    return WireTimings(
+        cache_n=t.n_cached,
+        prompt_n=n_read,
+        prompt_ms=t.prompt_ms,
+        prompt_per_token_ms=_ratio(t.prompt_ms, n_read),
+        prompt_per_second=_ratio(n_read * 1e3, t.prompt_ms),
+        predicted_n=t.n_generated,
+        predicted_ms=t.predicted_ms,
+        predicted_per_token_ms=_ratio(t.predicted_ms, n_steps),
+        predicted_per_second=_ratio(n_steps * 1e3, t.predicted_ms),
+    )
+
+
+def wire_progress(r: Reading) -> WireProgress:
+    """A ``Reading`` event on the wire."""
+    return WireProgress(total=r.total, cache=r.cached, processed=r.processed, time_ms=r.time_ms)
+
+
+def _ratio(a: float, b: float) -> float:
+    ratio = a / b if b > 0 else 0.0
+    return ratio if math.isfinite(ratio) else 0.0

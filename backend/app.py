@@ -1,0 +1,57 @@
+"""The composition root: service and settings in, an ASGI application out. Nothing imports this."""
+
+from collections.abc import Sequence
+
+from litestar import Litestar, Router
+from litestar.datastructures import State
+from litestar.types import ControllerRouterHandler, Message, Scope
+
+import corral.frontend
+from corral.backend.api import native, openai, ops
+from corral.backend.api.failures import exception_handlers
+from corral.backend.api.guards import Gate, name_request
+from corral.backend.api.metrics import Meters
+from corral.backend.service import Service
+from corral.backend.settings import Settings
+
+# Probes would make the text of two scrapes differ while nothing happens.
+_NOT_COUNTED = ("/health", "/v1/health", "/metrics", "/slots")
+
+
+def create_app(
+    settings: Settings,
+    service: Service,
+    *,
+    frontend_handlers: Sequence[ControllerRouterHandler] | None = None,
+) -> Litestar:
+    """The whole server. ``frontend_handlers`` None mounts the web UI.
+
+    Starting the application starts the service, stopping it closes the service.
+    """
+    meters = Meters(lambda: service.snapshot)
+    pages = corral.frontend.handlers if frontend_handlers is None else frontend_handlers
+
+    async def count(message: Message, scope: Scope) -> None:
+        path = scope.get("path_template", "unknown")
+        if message["type"] == "http.response.start" and path not in _NOT_COUNTED:
+            meters.count(path, message["status"])
+
+    app = Litestar(
+        route_handlers=[
+            Router("/v1", route_handlers=openai.handlers),
+            Router("/", route_handlers=openai.handlers_without_prefix, include_in_schema=False),
+            Router("/", route_handlers=[*native.handlers, *ops.handlers]),
+            *pages,
+        ],
+        state=State({"service": service, "settings": settings, "meters": meters}),
+        exception_handlers=exception_handlers,
+        before_send=[name_request, count],
+        on_startup=[service.start],
+        on_shutdown=[service.close],
+        request_max_body_size=settings.max_body_mb * 2**20,
+        openapi_config=None,  # ours is at /schema, see api.openapi
+        logging_config=None,
+    )
+    # Middleware of the framework only sees requests whose route exists.
+    app.asgi_handler = Gate(app.asgi_handler, keys=settings.api_keys)
+    return app

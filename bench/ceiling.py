@@ -1,0 +1,122 @@
+"""The kernels' own speed: a bare llama_decode loop over the same batch, and what Corral's step
+loop adds to it."""
+
+import os
+import socket
+import threading
+import time
+from array import array
+
+from bench.measure import embedded_model, median, table
+from corral.backend.engine.core import Admitted, EngineCore
+from corral.backend.engine.llama import Llama, Row
+from corral.backend.engine.messages import Add, Sampling, Step, frame
+from corral.backend.engine.pace import PromptBudget, Threads
+
+CONTEXT = 8192
+
+
+def load(n_threads: int, n_slots: int = 16) -> Llama:
+    """The embedded model with room for ``n_slots`` sequences."""
+    return Llama(
+        embedded_model(),
+        n_ctx=CONTEXT,
+        n_slots=n_slots,
+        n_seq_max=n_slots + 2,
+        n_batch=512,
+        n_threads=n_threads,
+    )
+
+
+def bare_rate(model: Llama, prompts: list[list[int]], n_tokens: int) -> float:
+    """Tokens per second of a loop that does nothing but llama_decode and argmax: every prompt in
+    one call, then one row per sequence and step."""
+    for seq_id in range(model.n_seq_max):
+        model.cut(seq_id, 0)
+    began = time.perf_counter()
+    current = []
+    for i, prompt in enumerate(prompts):
+        index = model.decode([Row(i, 0, array("i", prompt), True)])[0]
+        current.append(int(model.logits(index).argmax()))
+    for step in range(n_tokens - 1):
+        rows = [
+            Row(i, len(prompts[i]) + step, array("i", [token]), True)
+            for i, token in enumerate(current)
+        ]
+        current = [int(model.logits(i).argmax()) for i in model.decode(rows)]
+    return len(prompts) * n_tokens / (time.perf_counter() - began)
+
+
+class _Timed:
+    """A model that adds up the time of its decode calls."""
+
+    def __init__(self, model: Llama) -> None:
+        self._model = model
+        self.decode_s = 0.0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._model, name)
+
+    def decode(self, rows: list[Row]) -> list[int]:
+        began = time.perf_counter()
+        try:
+            return self._model.decode(rows)
+        finally:
+            self.decode_s += time.perf_counter() - began
+
+
+def overhead(model: Llama, n_sequences: int, sampling: Sampling, n_steps: int = 60) -> list[float]:
+    """What each step adds to its llama_decode, as fractions: planning, sampling, text, and the
+    frame sent to a reader in another thread."""
+    for seq_id in range(model.n_seq_max):
+        model.cut(seq_id, 0)
+    timed = _Timed(model)
+    core = EngineCore(
+        timed,  # type: ignore[arg-type]
+        n_slots=n_sequences,
+        max_queue=0,
+        budget=PromptBudget(n_batch=512),
+        threads=Threads(1, fixed=model._n_threads),
+    )
+    ours, theirs = socket.socketpair()
+    threading.Thread(target=_drain, args=(theirs,), daemon=True).start()
+    for i in range(n_sequences):
+        add = Add(id=i, prompt=f"{i} is a number about which", sampling=sampling, max_tokens=n_steps + 20)
+        admitted = core.admit(add)
+        assert isinstance(admitted, Admitted)
+        core.add(admitted)
+    while core.scheduler.n_generating < n_sequences:
+        core.step()
+    shares = []
+    for _ in range(n_steps):
+        timed.decode_s, began = 0.0, time.perf_counter()
+        outputs = core.step()
+        ours.sendall(frame(Step(outputs, core.snapshot())))
+        total = time.perf_counter() - began
+        shares.append((total - timed.decode_s) / timed.decode_s)
+    ours.close()
+    return shares
+
+
+def _drain(connection: socket.socket) -> None:
+    while connection.recv(1 << 16):
+        pass
+
+
+def report(n_threads: int) -> None:
+    """Prints the step loop's share at 1, 4 and 16 sequences."""
+    model = load(n_threads)
+    rows = []
+    greedy = Sampling(temperature=0, ignore_eos=True, seed=1)
+    default = Sampling(ignore_eos=True, seed=1)
+    for n in (1, 4, 16):
+        row: list[object] = [n]
+        for sampling in (greedy, default):
+            row.append(f"{median(overhead(model, n, sampling)):.1%}")
+        rows.append([*row, "3%" if n == 1 else "5%" if n == 16 else ""])
+    model.close()
+    table(
+        f"What a step adds to llama_decode ({n_threads} of {os.cpu_count()} threads, median)",
+        ["sequences", "greedy", "default sampling", "at most"],
+        rows,
+    )
