@@ -28,7 +28,6 @@ class Meter:
     def __init__(self, title: str) -> None:
         self.title = title
         self.doing = ""
-        self.shown = ""
         self.began = self.last = time.monotonic()
         self.is_terminal = sys.stdout.isatty()
 

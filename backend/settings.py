@@ -135,12 +135,12 @@ def _env_names(field: dataclasses.Field[Any]) -> tuple[str, ...]:
 
 def _shown(field: dataclasses.Field[Any]) -> str:
     """A knob's default as a user would write it; empty where the help text says what it is."""
+    if not field.default and "auto:" in field.metadata["help"]:
+        return "auto"
     if field.default is None or field.default in ("", ()):
         return ""
     if isinstance(field.default, bool):
         return "on" if field.default else "off"
-    if field.default == 0 and "auto:" in field.metadata["help"]:
-        return "auto"
     return str(field.default)
 
 

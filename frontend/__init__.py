@@ -1,1 +1,38 @@
-"""The web UI: HTTP in, HTML out."""
+"""HTTP in, HTML out: the chat for people. Mount ``handlers``, and open with ``lifespan``."""
+
+from litestar import Router
+from litestar.exceptions import HTTPException
+from litestar.types import ControllerRouterHandler
+
+from corral.backend.errors import CorralError
+from corral.frontend import actions, login, pages, static
+from corral.frontend.site import lifespan
+from corral.frontend.wire import failure, framework_failure, known_host, own_form
+
+__all__ = ["handlers", "lifespan"]
+
+#: Route handlers of the web UI; they need ``app.state.service``, ``settings`` and
+#: ``session_value`` (see ``login``).
+handlers: list[ControllerRouterHandler] = [
+    Router(
+        "/",
+        route_handlers=[
+            pages.new_chat,
+            pages.conversation,
+            pages.status,
+            pages.events,
+            actions.start,
+            actions.send,
+            actions.retry,
+            actions.stop,
+            actions.rename,
+            actions.delete,
+            login.login_page,
+            login.login,
+            static.asset,
+        ],
+        guards=[known_host, own_form],
+        exception_handlers={CorralError: failure, HTTPException: framework_failure},
+        include_in_schema=False,
+    )
+]

@@ -1,4 +1,4 @@
-"""What is written about Corral: every setting and route has its line, and nothing there is stale."""
+"""What is written about Corral: each setting and route has its line, and nothing there is stale."""
 
 import re
 import subprocess

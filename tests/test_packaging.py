@@ -1,5 +1,6 @@
 """The project as it is installed: lock files, wheel, sdist, and the command run from elsewhere."""
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -10,6 +11,7 @@ import tomllib
 import venv
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -32,6 +34,12 @@ def run(*command: str | Path, cwd: Path = ROOT, **environ: str) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def progress(log: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """A command run as ``make`` runs its installations."""
+    show = (sys.executable, ROOT / ".ci" / "progress.py", log, "Installing")
+    return subprocess.run([*show, *command], capture_output=True, text=True, timeout=60)
 
 
 def locked(name: str) -> dict[str, list[str]]:
@@ -101,7 +109,7 @@ def build(source: Path, kind: str, out: Path) -> None:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with wheel and sdist, built from a copy of the tree so that nothing old is packed."""
+    """A folder with wheel and sdist, built from a copy of the tree: nothing old is packed."""
     source = tmp_path_factory.mktemp("source")
     files = run("git", "ls-files", "--cached", "--others", "--exclude-standard").splitlines()
     for name in files:
@@ -164,3 +172,50 @@ def test_an_installed_corral_runs_from_anywhere(built: Path, tmp_path: Path) -> 
     assert PROJECT["project"]["version"] in version
     serve = (home / "bin" / "corral", "serve", "--help")
     assert "--parallel" in run(*serve, cwd=Path("/"), COLUMNS="500")
+
+
+def test_a_failed_installation_ends_make_and_says_why(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    done = progress(log, "sh", "-c", "echo Collecting numpy; echo no compiler >&2; exit 3")
+    assert done.returncode == 3
+    assert done.stdout.endswith("] failed\n")
+    assert "no compiler" in done.stderr
+    assert str(log) in done.stderr
+
+
+def test_a_good_installation_is_one_line_and_keeps_its_log(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    done = progress(log, "sh", "-c", "echo '  [5/10] Building'; printf 'half a line \\303'")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.fullmatch(r"Installing \[0:\d\d\] done\n", done.stdout)
+    assert "[5/10] Building" in log.read_text()
+
+
+def test_a_program_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
+    assert progress(tmp_path / "log", str(tmp_path / "nothing")).returncode != 0
+
+
+def meter() -> Any:
+    """What ``make`` shows of an installation; the script is no part of the package."""
+    spec = importlib.util.spec_from_file_location("progress", ROOT / ".ci" / "progress.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.Meter("Installing")
+
+
+@pytest.mark.parametrize(
+    ("line", "doing"),
+    [
+        ("Collecting numpy==2.4.6 (from -r requirements.txt (line 9))\n", "Collecting numpy"),
+        ("  Building wheel for uvloop (pyproject.toml): started\n", "Building wheel for uvloop"),
+        ("  [12/48] Building CXX object vendor/x.cpp.o\n", "compiling, 25 %"),
+        ("[ 37%] Building CXX object vendor/x.cpp.o\n", "compiling, 37 %"),
+        ("  Installing build dependencies: started\n", "Installing build dependencies"),
+        ("anything else\n", ""),
+    ],
+)  # fmt: skip
+def test_an_installation_shows_what_it_is_at(line: str, doing: str) -> None:
+    shown = meter()
+    shown.see(line)
+    assert shown.doing == doing

@@ -9,8 +9,7 @@ from litestar import Litestar, Response
 from litestar.exceptions import HTTPException, ValidationException
 from litestar.types import ExceptionHandlersMap
 
-from corral.backend.api.leaving import ClientGone
-from corral.backend.api.wire import AnyRequest, encode, error_body, invalid, not_json
+from corral.backend.api.wire import AnyRequest, ClientGone, encode, error_body, invalid, not_json
 from corral.backend.errors import Broken, CorralError, Refused
 
 logger = logging.getLogger(__name__)

@@ -4,13 +4,9 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from corral.backend.api.wire import AnyRequest
+from corral.backend.api.wire import AnyRequest, ClientGone
 
 T = TypeVar("T")
-
-
-class ClientGone(Exception):
-    """The client closed the connection before there was anything to send."""
 
 
 async def _gone(request: AnyRequest) -> None:

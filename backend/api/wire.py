@@ -6,6 +6,7 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 from litestar import Request, Response
 from litestar.datastructures import State
+from litestar.exceptions import InternalServerException
 from msgspec import Struct
 
 from corral.backend.errors import CorralError, Refused
@@ -16,6 +17,10 @@ T = TypeVar("T")
 _AT = re.compile(r"^(?P<what>.*) - at `(?P<path>[^`]*)`$", re.DOTALL)
 _MISSING = re.compile(r"required field `(?P<name>[^`]+)`")
 encode = msgspec.json.Encoder().encode
+
+
+class ClientGone(Exception):
+    """The client closed the connection before there was anything to send."""
 
 
 def invalid(error: msgspec.ValidationError, *, under: str = "") -> Refused:
@@ -42,11 +47,15 @@ def not_json(error: msgspec.DecodeError) -> Refused:
 
 
 async def read(request: AnyRequest, decoder: msgspec.json.Decoder[T]) -> T:
-    """The request's body, whatever its content type says. Raises ``Refused`` naming the field.
+    """The request's body, whatever its content type says. Raises ``Refused`` naming the field, and
+    ``ClientGone``.
 
     Nothing is converted: ``"5"`` is not an integer. Members nobody knows are ignored.
     """
-    body = await request.body()
+    try:
+        body = await request.body()
+    except InternalServerException:  # how the framework says that the connection broke
+        raise ClientGone from None
     if not body:
         raise Refused("The body is empty; a JSON object is expected")
     try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import ctypes
+import functools
 import math
 import os
 import sys
@@ -99,6 +100,12 @@ class _Log:
         return "; ".join(dict.fromkeys(lines)) or "no reason given"
 
 
+@functools.cache
+def _log() -> _Log:
+    """The process's log: llama.cpp has one callback for all models."""
+    return _Log()
+
+
 def _keep_gil(name: str) -> Any:
     """A C function called without giving up the GIL. For calls of a few microseconds: winning the
     GIL back from a busy thread costs up to a switch interval each time."""
@@ -164,7 +171,7 @@ class Llama:
         on_progress: Callable[[float], None] = lambda _: None,
     ) -> None:
         _check_file(path)
-        self._log = _Log()
+        self._log = _log()
         lib.llama_backend_init()
         self._model = self._load(path, check_tensors, plain_buffers, on_progress)
         self._vocab = lib.llama_model_get_vocab(self._model)

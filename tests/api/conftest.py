@@ -35,7 +35,7 @@ class Running:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         serving = asyncio.create_task(self._server.serve([self._socket]))
-        while not self._server.started and not serving.done():
+        while not self._server.started and not serving.done():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         await self.service.until_loaded()
         self._ready.set()
@@ -58,7 +58,7 @@ class Running:
         """Waits for a snapshot of which something holds."""
 
         async def watch() -> Snapshot:
-            while (snapshot := self.service.snapshot) is None or not holds(snapshot):
+            while not ((snapshot := self.service.snapshot) and holds(snapshot)):  # noqa: ASYNC110
                 await asyncio.sleep(0.002)
             return snapshot
 
@@ -97,3 +97,9 @@ def server(shared_server: Running) -> Iterator[Running]:
 def http(server: Running) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=server.url, timeout=20) as client:
         yield client
+
+
+@pytest.fixture
+def run_server() -> Callable[..., Any]:
+    """A server of one's own: ``with run_server(api_keys=("k",)) as server``."""
+    return running

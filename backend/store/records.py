@@ -1,0 +1,55 @@
+"""What the store keeps, as its callers see it."""
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+Role: TypeAlias = Literal["user", "assistant"]
+Status: TypeAlias = Literal["generating", "done", "stopped", "error"]
+
+
+class Conversation(Struct, frozen=True, kw_only=True):
+    """A conversation. ``leaf_id``: last message of the branch shown. Times are Unix seconds."""
+
+    id: str
+    title: str
+    leaf_id: int | None
+    created_s: float
+    updated_s: float
+
+
+class Figures(Struct, frozen=True, kw_only=True):
+    """Counts and times of a reply. ``n_prompt`` includes the ``n_cached`` tokens not computed;
+    ``first_ms`` is the time from sending to the first text."""
+
+    n_prompt: int = 0
+    n_cached: int = 0
+    n_generated: int = 0
+    prompt_ms: float = 0.0
+    predicted_ms: float = 0.0
+    first_ms: float = 0.0
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """How a reply stands. ``error`` is the sentence shown when ``status`` is ``error``; ``is_cut``
+    when a limit ended it, ``is_full`` when that limit was the context."""
+
+    status: Status = "generating"
+    error: str = ""
+    is_cut: bool = False
+    is_full: bool = False
+
+
+class Message(Struct, frozen=True, kw_only=True):
+    """One turn. ``parent_id`` makes a conversation a tree: replies to the same message are
+    alternatives. ``model``, ``outcome`` and ``figures`` only mean something for replies."""
+
+    id: int
+    conversation_id: str
+    parent_id: int | None
+    role: Role
+    content: str
+    model: str = ""
+    outcome: Outcome = Outcome(status="done")
+    figures: Figures = Figures()
+    created_s: float = 0.0

@@ -1,0 +1,56 @@
+"""The tables, as the steps that led to them. Append a step, never change one."""
+
+import sqlite3
+
+from corral.backend.errors import Broken
+
+MIGRATIONS = (
+    """
+    CREATE TABLE conversation (
+        id TEXT PRIMARY KEY,
+        title TEXT NOT NULL,
+        leaf_id INTEGER REFERENCES message(id) ON DELETE SET NULL DEFERRABLE INITIALLY DEFERRED,
+        created_s REAL NOT NULL,
+        updated_s REAL NOT NULL
+    ) STRICT;
+    CREATE INDEX conversation_by_time ON conversation(updated_s DESC);
+    CREATE TABLE message (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        conversation_id TEXT NOT NULL REFERENCES conversation(id) ON DELETE CASCADE,
+        parent_id INTEGER REFERENCES message(id) ON DELETE CASCADE,
+        role TEXT NOT NULL CHECK (role IN ('user', 'assistant')),
+        status TEXT NOT NULL CHECK (status IN ('generating', 'done', 'stopped', 'error')),
+        content TEXT NOT NULL DEFAULT '',
+        error TEXT NOT NULL DEFAULT '',
+        is_cut INTEGER NOT NULL DEFAULT 0,
+        is_full INTEGER NOT NULL DEFAULT 0,
+        model TEXT NOT NULL DEFAULT '',
+        n_prompt INTEGER NOT NULL DEFAULT 0,
+        n_cached INTEGER NOT NULL DEFAULT 0,
+        n_generated INTEGER NOT NULL DEFAULT 0,
+        prompt_ms REAL NOT NULL DEFAULT 0,
+        predicted_ms REAL NOT NULL DEFAULT 0,
+        first_ms REAL NOT NULL DEFAULT 0,
+        created_s REAL NOT NULL
+    ) STRICT;
+    CREATE INDEX message_by_conversation ON message(conversation_id);
+    CREATE INDEX message_by_parent ON message(parent_id);
+    CREATE INDEX message_running ON message(id) WHERE status = 'generating';
+    """,
+)
+
+
+def migrate(db: sqlite3.Connection, migrations: tuple[str, ...] = MIGRATIONS) -> None:
+    """Brings a database to the newest shape; each step happens whole or not at all.
+
+    Raises Broken when a newer Corral has written it: its data must not be touched.
+    """
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    if version > len(migrations):
+        raise Broken(
+            "the conversations were written by a newer version of Corral "
+            f"(format {version}, this one knows {len(migrations)}); use that one, "
+            "or another folder with --data-dir"
+        )
+    for number, script in enumerate(migrations[version:], start=version + 1):
+        db.executescript(f"BEGIN IMMEDIATE; {script} PRAGMA user_version = {number}; COMMIT;")

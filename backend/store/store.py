@@ -1,0 +1,280 @@
+"""Conversations in SQLite. One thread owns the connection; callers await it.
+
+The other rooms see records, never rows. What a user has sent is on disk before anything else
+happens with it.
+"""
+
+import asyncio
+import contextlib
+import secrets
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Concatenate, ParamSpec, TypeVar
+
+from corral.backend.errors import Broken, Refused
+from corral.backend.store.records import Conversation, Figures, Message, Outcome, Role
+from corral.backend.store.schema import migrate
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+FILE_NAME = "corral.db"
+
+_PATH_TO_ROOT = """
+    WITH RECURSIVE path(id, depth) AS (
+        SELECT leaf_id, 0 FROM conversation WHERE id = ? AND leaf_id IS NOT NULL
+        UNION ALL
+        SELECT parent_id, depth + 1 FROM message JOIN path USING (id) WHERE parent_id IS NOT NULL
+    )
+    SELECT message.* FROM path JOIN message USING (id) ORDER BY depth DESC
+"""
+
+
+class Store:
+    """The conversations of one data folder. ``open`` it before use and ``close`` it after."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
+        self._db: sqlite3.Connection | None = None
+
+    async def open(self) -> None:
+        """Opens or makes the file, and marks replies a crash left running as stopped.
+
+        Raises Broken when the folder cannot be used.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            self._db = await loop.run_in_executor(self._thread, _connect, self._folder)
+        except (OSError, sqlite3.Error) as error:
+            message = f"cannot keep conversations in {self._folder}: {error}"
+            raise Broken(f"{message}; choose another folder with --data-dir") from error
+
+    async def close(self) -> None:
+        """Closes the file."""
+        if self._db is not None:
+            await self._run(sqlite3.Connection.close)
+            self._db = None
+        self._thread.shutdown()
+
+    async def create(self, title: str) -> Conversation:
+        """A new conversation without messages."""
+        return await self._run(_create, title)
+
+    async def get(self, conversation_id: str) -> tuple[Conversation, list[Message]]:
+        """A conversation and its messages from the first to the leaf. Raises Refused not_found."""
+        return await self._run(_get, conversation_id)
+
+    async def message(self, message_id: int) -> Message:
+        """One message. Raises Refused not_found."""
+        return await self._run(_message, message_id)
+
+    async def rename(self, conversation_id: str, title: str) -> Conversation:
+        """Gives it another title. Raises Refused not_found."""
+        return await self._run(_rename, conversation_id, title)
+
+    async def delete(self, conversation_id: str) -> None:
+        """Removes it and its messages for good. One that is not there is no error."""
+        await self._run(_delete, conversation_id)
+
+    async def add_turn(
+        self, conversation_id: str, text: str, *, model: str
+    ) -> tuple[Message, Message]:
+        """Adds what the user said after the leaf, and an empty reply that is being generated.
+        Returns both. Raises Refused not_found."""
+        return await self._run(_add_turn, conversation_id, text, model)
+
+    async def add_reply(self, parent_id: int, *, model: str) -> Message:
+        """Adds another empty reply to a user's message and makes it the leaf; those there were stay
+        in the tree. Raises Refused not_found."""
+        return await self._run(_add_reply, parent_id, model)
+
+    async def update_reply(
+        self, message_id: int, content: str, outcome: Outcome, figures: Figures
+    ) -> None:
+        """Writes how a reply stands. One that was deleted meanwhile stays deleted."""
+        await self._run(_update_reply, message_id, content, outcome, figures)
+
+    async def list(self) -> list[Conversation]:
+        """All conversations, the one last written to first."""
+        return await self._run(_list)
+
+    async def _run(
+        self,
+        work: Callable[Concatenate[sqlite3.Connection, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        assert self._db is not None, "the store is not open"
+        db = self._db
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, lambda: work(db, *args, **kwargs))
+
+
+# --- on the store's thread ------------------------------------------------------------------------
+
+
+def _connect(folder: Path) -> sqlite3.Connection:
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    db = sqlite3.connect(folder / FILE_NAME, isolation_level=None, check_same_thread=True)
+    try:
+        db.row_factory = sqlite3.Row
+        # Conversations are private, also where the folder was there before.
+        (folder / FILE_NAME).chmod(0o600)
+        db.execute("PRAGMA busy_timeout = 5000")
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = NORMAL")
+        db.execute("PRAGMA foreign_keys = ON")
+        migrate(db)
+        db.execute("UPDATE message SET status = 'stopped' WHERE status = 'generating'")
+    except BaseException:
+        db.close()
+        raise
+    return db
+
+
+@contextlib.contextmanager
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+    db.execute("COMMIT")
+
+
+def _create(db: sqlite3.Connection, title: str) -> Conversation:
+    now = time.time()
+    row = db.execute(
+        "INSERT INTO conversation(id, title, created_s, updated_s) VALUES (?, ?, ?, ?) RETURNING *",
+        (secrets.token_hex(8), title, now, now),
+    ).fetchone()
+    return Conversation(**row)
+
+
+def _list(db: sqlite3.Connection) -> list[Conversation]:
+    rows = db.execute("SELECT * FROM conversation ORDER BY updated_s DESC, rowid DESC")
+    return [Conversation(**row) for row in rows]
+
+
+def _conversation(db: sqlite3.Connection, conversation_id: str) -> Conversation:
+    found = db.execute("SELECT * FROM conversation WHERE id = ?", (conversation_id,)).fetchone()
+    if found is None:
+        raise Refused("There is no such conversation; it may have been deleted", kind="not_found")
+    return Conversation(**found)
+
+
+def _get(db: sqlite3.Connection, conversation_id: str) -> tuple[Conversation, list[Message]]:
+    conversation = _conversation(db, conversation_id)
+    rows = db.execute(_PATH_TO_ROOT, (conversation_id,))
+    return conversation, [_to_message(row) for row in rows]
+
+
+def _message(db: sqlite3.Connection, message_id: int) -> Message:
+    found = db.execute("SELECT * FROM message WHERE id = ?", (message_id,)).fetchone()
+    if found is None:
+        raise Refused("There is no such message; it may have been deleted", kind="not_found")
+    return _to_message(found)
+
+
+def _rename(db: sqlite3.Connection, conversation_id: str, title: str) -> Conversation:
+    db.execute("UPDATE conversation SET title = ? WHERE id = ?", (title, conversation_id))
+    return _conversation(db, conversation_id)
+
+
+def _delete(db: sqlite3.Connection, conversation_id: str) -> None:
+    db.execute("DELETE FROM conversation WHERE id = ?", (conversation_id,))
+
+
+def _add_turn(
+    db: sqlite3.Connection, conversation_id: str, text: str, model: str
+) -> tuple[Message, Message]:
+    with _transaction(db):
+        leaf = _conversation(db, conversation_id).leaf_id
+        said = _insert(db, conversation_id, leaf, "user", text)
+        reply = _insert(db, conversation_id, said.id, "assistant", "", model=model)
+        return said, reply
+
+
+def _add_reply(db: sqlite3.Connection, parent_id: int, model: str) -> Message:
+    with _transaction(db):
+        parent = _message(db, parent_id)
+        return _insert(db, parent.conversation_id, parent.id, "assistant", "", model=model)
+
+
+def _insert(
+    db: sqlite3.Connection,
+    conversation_id: str,
+    parent_id: int | None,
+    role: Role,
+    content: str,
+    *,
+    model: str = "",
+) -> Message:
+    """Adds a message and makes it the leaf of its conversation."""
+    now = time.time()
+    status = "generating" if role == "assistant" else "done"
+    row = db.execute(
+        "INSERT INTO message(conversation_id, parent_id, role, status, content, model, created_s)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING *",
+        (conversation_id, parent_id, role, status, content, model, now),
+    ).fetchone()
+    db.execute(
+        "UPDATE conversation SET leaf_id = ?, updated_s = ? WHERE id = ?",
+        (row["id"], now, conversation_id),
+    )
+    return _to_message(row)
+
+
+def _update_reply(
+    db: sqlite3.Connection, message_id: int, content: str, outcome: Outcome, figures: Figures
+) -> None:
+    db.execute(
+        "UPDATE message SET content = ?, status = ?, error = ?, is_cut = ?, is_full = ?,"
+        " n_prompt = ?, n_cached = ?, n_generated = ?, prompt_ms = ?, predicted_ms = ?,"
+        " first_ms = ? WHERE id = ?",
+        (
+            content,
+            outcome.status,
+            outcome.error,
+            outcome.is_cut,
+            outcome.is_full,
+            figures.n_prompt,
+            figures.n_cached,
+            figures.n_generated,
+            figures.prompt_ms,
+            figures.predicted_ms,
+            figures.first_ms,
+            message_id,
+        ),
+    )
+
+
+def _to_message(row: sqlite3.Row) -> Message:
+    return Message(
+        id=row["id"],
+        conversation_id=row["conversation_id"],
+        parent_id=row["parent_id"],
+        role=row["role"],
+        content=row["content"],
+        model=row["model"],
+        outcome=Outcome(
+            status=row["status"],
+            error=row["error"],
+            is_cut=bool(row["is_cut"]),
+            is_full=bool(row["is_full"]),
+        ),
+        figures=Figures(
+            n_prompt=row["n_prompt"],
+            n_cached=row["n_cached"],
+            n_generated=row["n_generated"],
+            prompt_ms=row["prompt_ms"],
+            predicted_ms=row["predicted_ms"],
+            first_ms=row["first_ms"],
+        ),
+        created_s=row["created_s"],
+    )

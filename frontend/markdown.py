@@ -1,0 +1,156 @@
+"""Markdown to HTML that is safe in a page. Pure.
+
+Raw HTML is shown as text; what is left passes an allow-list. Images become links: a reply must not
+make the reader's browser call another machine.
+"""
+
+import functools
+from collections.abc import Sequence
+
+import nh3
+from markdown_it import MarkdownIt
+from markdown_it.common.utils import escapeHtml
+from markdown_it.renderer import RendererHTML
+from markdown_it.token import Token
+from markdown_it.utils import EnvType, OptionsDict
+from pygments import highlight as colour
+from pygments.formatters.html import HtmlFormatter
+from pygments.lexers import get_lexer_by_name
+from pygments.util import ClassNotFound
+
+#: Longer code is shown without colours: a lexer's time must not depend on who wrote the reply.
+MAX_COLOURED_CHARS = 50_000
+
+_ATTRIBUTES = {
+    "a": {"href", "title"},
+    "button": {"type", "class"},
+    "code": {"class"},
+    "div": {"class", "tabindex", "role", "aria-label"},
+    "ol": {"start"},
+    "pre": {"tabindex", "role", "aria-label"},
+    "span": {"class"},
+    "td": {"class"},
+    "th": {"class"},
+}
+_TAGS = {
+    *("a", "blockquote", "br", "button", "code", "del", "div", "em", "h1", "h2", "h3", "h4"),
+    *("h5", "h6", "hr", "li", "ol", "p", "pre", "s", "span", "strong", "table", "tbody", "td"),
+    *("th", "thead", "tr", "ul"),
+}
+_COLOURS = HtmlFormatter(nowrap=True)
+# Characters that reorder text, so that code reads differently from what it does.
+_BIDI = {
+    n: f"[U+{n:04X}]"
+    for n in (0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+}
+
+
+class _Renderer(RendererHTML):
+    """HTML with classes where the standard one has styles. ``env["plain"]``: no colours."""
+
+    def fence(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        words = tokens[idx].info.split()
+        return _code_box(tokens[idx].content, words[0] if words else "", plain="plain" in env)
+
+    def code_block(
+        self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType
+    ) -> str:
+        return _code_box(tokens[idx].content, "", plain=True)
+
+    def code_inline(
+        self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType
+    ) -> str:
+        return f"<code>{escape_code(tokens[idx].content)}</code>"
+
+    def image(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        token = tokens[idx]
+        text = self.renderInlineAsText(token.children, options, env) or "image"
+        source = escapeHtml(str(token.attrGet("src") or ""))
+        return f'<a href="{source}">{escapeHtml(text)}</a>'
+
+    def table_open(
+        self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType
+    ) -> str:
+        return '<div class="table" tabindex="0" role="region" aria-label="Table"><table>\n'
+
+    def table_close(
+        self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType
+    ) -> str:
+        return "</table></div>\n"
+
+
+def _align_by_class(
+    self: RendererHTML, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType
+) -> str:
+    style = str(tokens[idx].attrGet("style") or "")
+    side = style.removeprefix("text-align:")
+    return f'<{tokens[idx].tag} class="{side}">' if side else f"<{tokens[idx].tag}>"
+
+
+def _parser() -> MarkdownIt:
+    md = MarkdownIt("commonmark", {"html": False}, renderer_cls=_Renderer)
+    md.enable(["table", "strikethrough"]).disable(["html_block", "html_inline"])
+    md.add_render_rule("th_open", _align_by_class)
+    md.add_render_rule("td_open", _align_by_class)
+    return md
+
+
+#: The parser; ``env["plain"]`` makes its renderer leave code uncoloured.
+MD = _parser()
+
+
+def escape_code(text: str) -> str:
+    """Code as HTML text, invisible direction marks made visible."""
+    return escapeHtml(text.translate(_BIDI))
+
+
+def _code_box(code: str, language: str, *, plain: bool) -> str:
+    """A block of code with its language and a copy button."""
+    head, tail = code_frame(language)
+    return head + (escape_code(code) if plain else _coloured(code, language)) + tail
+
+
+def code_frame(language: str) -> tuple[str, str]:
+    """The HTML before and after the text of a code block."""
+    name = escapeHtml(language[:40])
+    label = f"{name} code" if name else "Code"
+    head = (
+        f'<div class="code"><div class="bar"><span>{name}</span>'
+        '<button type="button" class="copy">Copy</button></div>'
+        f'<pre tabindex="0" role="region" aria-label="{label}"><code>'
+    )
+    return head, "</code></pre></div>\n"
+
+
+def _coloured(code: str, language: str) -> str:
+    if not language or len(code) > MAX_COLOURED_CHARS:
+        return escape_code(code)
+    try:
+        lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
+    except ClassNotFound:
+        return escape_code(code)
+    return str(colour(code.translate(_BIDI), lexer, _COLOURS))
+
+
+def clean(html: str) -> str:
+    """What of ``html`` may stand in a page."""
+    return nh3.clean(
+        html,
+        tags=_TAGS,
+        attributes=_ATTRIBUTES,
+        url_schemes={"http", "https", "mailto"},
+        link_rel="noopener noreferrer nofollow",
+        set_tag_attribute_values={"a": {"target": "_blank"}},
+        strip_comments=True,
+    )
+
+
+def normalise(text: str) -> str:
+    """Text with one kind of line end and no NUL, as the parser counts its lines."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
+
+
+@functools.lru_cache(maxsize=1024)
+def render(text: str) -> str:
+    """The HTML of a whole text: the canonical form."""
+    return clean(MD.render(normalise(text)))

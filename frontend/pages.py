@@ -1,0 +1,127 @@
+"""What is looked at: the chat page, the header's instruments, the stream of a running reply."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from litestar import Response, get
+from litestar.params import FromPath
+from litestar.response import Stream
+
+from corral.backend.store import Conversation, Message
+from corral.frontend import streams, views
+from corral.frontend.live import Reply
+from corral.frontend.site import Site
+from corral.frontend.wire import AnyRequest, page, site_of
+
+
+@get("/")
+async def new_chat(request: AnyRequest) -> Response[str]:
+    """A new chat; ``?q=`` fills in a message, which is never sent by itself."""
+    return await chat_page(request, None, draft=request.query_params.get("q", ""))
+
+
+@get("/c/{conversation_id:str}")
+async def conversation(request: AnyRequest, conversation_id: FromPath[str]) -> Response[str]:
+    """A conversation. A reply that is running goes on, and the page follows it."""
+    return await chat_page(request, conversation_id)
+
+
+async def chat_page(
+    request: AnyRequest,
+    conversation_id: str | None,
+    *,
+    draft: str = "",
+    notice: str = "",
+    status: int = 200,
+) -> Response[str]:
+    """The chat page with everything on it. Raises Refused not_found."""
+    site = site_of(request)
+    listed = await site.store.list()
+    current: Conversation | None = None
+    messages: list[Message] = []
+    if conversation_id is not None:
+        current, messages = await site.store.get(conversation_id)
+    view = await look(site, listed, current, messages, draft=draft, notice=notice)
+    return page(request, "chat.html", status=status, page=view, title=view.title)
+
+
+async def look(
+    site: Site,
+    listed: list[Conversation],
+    current: Conversation | None,
+    messages: list[Message],
+    *,
+    draft: str = "",
+    notice: str = "",
+) -> views.Page:
+    """The view of the chat page."""
+    running = None if current is None else site.live.running_in(current.id)
+    info = site.service.info
+    # Long conversations take a while to render when nobody has looked at them lately.
+    turns = await asyncio.to_thread(_turns, site, messages, running)
+    return views.Page(
+        title=current.title if current is not None else "New chat",
+        model=site.service.model_name,
+        rows=views.rows(listed, None if current is None else current.id),
+        turns=turns,
+        composer=composer(site, current, messages, running, draft=draft),
+        strip=strip_of(site),
+        current=current,
+        notice=notice,
+        context=f"{info.n_ctx:,} tokens of context" if info is not None else "",
+    )
+
+
+def _turns(site: Site, messages: list[Message], running: Reply | None) -> tuple[views.Turn, ...]:
+    return tuple(
+        views.turn(m, running if running is not None and running.id == m.id else None, site.service)
+        for m in messages
+    )
+
+
+def composer(
+    site: Site,
+    current: Conversation | None,
+    messages: list[Message],
+    running: Reply | None,
+    *,
+    draft: str = "",
+) -> views.Composer:
+    """The form below the conversation."""
+    return views.Composer(
+        action="/c" if current is None else f"/c/{current.id}/messages",
+        target="#turns",
+        draft=draft,
+        context=views.context_use(messages, site.service.info),
+        running_id=None if running is None else running.id,
+    )
+
+
+def strip_of(site: Site) -> views.Strip:
+    """The header's instruments, from what the engine last published."""
+    service = site.service
+    return views.strip(service.state, service.load_progress, service.snapshot)
+
+
+@get("/status", sync_to_thread=False)
+def status(request: AnyRequest) -> Response[str]:
+    """The header's instruments; the page asks again by itself."""
+    return page(request, "_strip.html", strip=strip_of(site_of(request)))
+
+
+@get("/g/{message_id:int}/events")
+async def events(request: AnyRequest, message_id: FromPath[int]) -> Stream:
+    """A running reply as server-sent events: how it stands, what changes, how it ended. One that
+    has ended is only the last of these. Raises Refused not_found."""
+    site = site_of(request)
+    reply = site.live.get(message_id)
+    ended = b"" if reply is not None else await streams.final(site, message_id)
+    return Stream(
+        streams.follow(site, reply) if reply is not None else _once(ended),
+        media_type="text/event-stream",
+        headers={"cache-control": "no-store", "x-accel-buffering": "no"},
+    )
+
+
+async def _once(content: bytes) -> AsyncIterator[bytes]:
+    yield content

@@ -1,0 +1,52 @@
+"""Everything the pages share, made when the application starts."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import jinja2
+from litestar import Litestar
+
+from corral.backend.service import Service
+from corral.backend.settings import Settings, default_data_dir
+from corral.backend.store import Store
+from corral.frontend.assets import Assets
+from corral.frontend.live import Live
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+
+
+class Site:
+    """The parts of the web UI: store, running replies, templates, files."""
+
+    def __init__(self, settings: Settings, service: Service, assets: Assets) -> None:
+        self.service = service
+        self.assets = assets
+        self.store = Store(settings.data_dir or default_data_dir())
+        self.live = Live(service, self.store)
+        self._templates = jinja2.Environment(
+            loader=jinja2.FileSystemLoader(_PACKAGE / "templates"),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.globals["static"] = assets.base
+
+    def html(self, template: str, **view: object) -> str:
+        """A template with what it sees."""
+        return self._templates.get_template(template).render(view)
+
+
+@asynccontextmanager
+async def lifespan(app: Litestar) -> AsyncIterator[None]:
+    """Opens the site with the application, as ``app.state.site``, and closes it before the
+    service. Raises Broken when conversations cannot be kept."""
+    site = Site(app.state.settings, app.state.service, Assets(_PACKAGE / "static"))
+    await site.store.open()
+    app.state.site = site
+    try:
+        yield
+    finally:
+        await site.live.close()
+        await site.store.close()

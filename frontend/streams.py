@@ -1,0 +1,125 @@
+"""A running reply as a stream of HTML: first how it stands, then what changes. Never replays.
+
+A page that comes back, or lost a message, gets the whole again and is right.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+
+from corral.frontend import views
+from corral.frontend.live import Reply
+from corral.frontend.markdown import escape_code
+from corral.frontend.site import Site
+
+#: Messages of one stream are at least this far apart.
+PACE_S = 0.08
+#: Rendering takes at most one part in this many of a core, for each stream.
+RENDER_SHARE = 20
+#: The place in the queue and the loading of the model change without an event.
+LOOK_S = 0.25
+PING_S = 10.0
+
+
+def message(html: str, event: str = "") -> bytes:
+    """One server-sent event."""
+    head = f"event: {event}\n" if event else ""
+    return f"{head}data: {html.replace(chr(10), chr(10) + 'data: ')}\n\n".encode()
+
+
+def partial(target: str, html: str, swap: str = "innerHTML") -> str:
+    """HTML for one place of the page."""
+    return f'<hx-partial hx-target="#{target}" hx-swap="{swap}">{html}</hx-partial>'
+
+
+class Viewer:
+    """What one page has been sent of a reply, and so what it needs next."""
+
+    def __init__(self, site: Site, reply: Reply) -> None:
+        self._site = site
+        self._reply = reply
+        self._n_done = 0
+        self._n_code: int | None = None  # characters sent of the open code block
+        self._version = -1
+        self._status: views.Status | None = None
+
+    def snapshot(self) -> str:
+        """The reply as it stands."""
+        turn = views.turn(self._reply.message, self._reply, self._site.service)
+        self._note()
+        self._status = turn.status
+        return self._site.html("_running.html", turn=turn)
+
+    def changes(self) -> str:
+        """What changed since the last look; empty when nothing did."""
+        reply, parts = self._reply, []
+        if reply.version != self._version:
+            parts += self._text()
+            self._note()
+        status = views.status(reply, self._site.service)
+        if status != self._status:
+            self._status = status
+            html = self._site.html("_status.html", id=reply.id, status=status)
+            parts.append(partial(f"g-{reply.id}-status", html))
+        return "".join(parts)
+
+    def _text(self) -> list[str]:
+        reply = self._reply
+        open_html = reply.open_html()
+        document, g = reply.document, f"g-{reply.id}"
+        finished = "".join(document.done[self._n_done :])
+        code = document.open_code
+        if code is not None and self._n_code is not None and not finished:
+            # The same block of code, longer: send only what is new.
+            added = escape_code(code[self._n_code :])
+            return [partial(f"{g}-open code", added, "beforeend")] if added else []
+        parts = [partial(f"{g}-done", finished, "beforeend")] if finished else []
+        return [*parts, partial(f"{g}-open", open_html)]
+
+    def _note(self) -> None:
+        document = self._reply.document
+        self._version = self._reply.version
+        self._n_done = len(document.done)
+        self._n_code = None if document.open_code is None else len(document.open_code)
+
+
+async def follow(site: Site, reply: Reply) -> AsyncIterator[bytes]:
+    """The stream of a running reply, to its end."""
+    viewer = Viewer(site, reply)
+    yield message(viewer.snapshot())
+    sent_s = time.monotonic()
+    while not reply.ended.is_set():
+        seen = reply.version
+        began_s = time.monotonic()
+        html = viewer.changes()
+        pause_s = max(PACE_S, RENDER_SHARE * (time.monotonic() - began_s))
+        if html:
+            yield message(html)
+            sent_s = time.monotonic()
+        elif time.monotonic() - sent_s > PING_S:
+            yield b": ping\n\n"
+            sent_s = time.monotonic()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(reply.ended.wait(), pause_s)
+        await reply.changed(seen, LOOK_S)
+    yield await final(site, reply.id)
+
+
+async def final(site: Site, message_id: int) -> bytes:
+    """The end: the whole turn as it will be on every later page, and the composer for the next.
+    Raises Refused not_found when it was deleted meanwhile."""
+    reply = await site.store.message(message_id)
+    _, messages = await site.store.get(reply.conversation_id)
+    html = await asyncio.to_thread(
+        site.html,
+        "ended.html",
+        turn=views.turn(reply),
+        composer=views.Composer(
+            action=f"/c/{reply.conversation_id}/messages",
+            target="#turns",
+            context=views.context_use(messages, site.service.info),
+        ),
+        announcement=views.announcement(reply),
+    )
+    return message(html) + message("", "end")

@@ -1,0 +1,268 @@
+"""What the templates see: frozen, everything decided and every number written out. Pure."""
+
+import unicodedata
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from corral.backend.engine.messages import ModelInfo, Snapshot
+from corral.backend.store import Conversation, Figures, Message
+from corral.frontend.live import Model, Reply
+from corral.frontend.markdown import render
+
+TITLE_CHARS = 60
+#: No time left is promised before this; the first chunks say little.
+ETA_AFTER_MS = 500
+
+EXAMPLES = (
+    "Explain how a hash map works, with a small example in Python.",
+    "Write a polite email that moves a meeting from Tuesday to Thursday.",
+    "Compare merge sort and quicksort in a table: time, memory, stability.",
+)
+
+
+class Row(Struct, frozen=True):
+    """A line of the conversation list."""
+
+    id: str
+    title: str
+    is_current: bool
+
+
+class Status(Struct, frozen=True):
+    """What a running reply is doing; ``value`` of ``top`` for a bar, ``top`` 0 without one."""
+
+    text: str
+    value: int = 0
+    top: int = 0
+
+
+class Turn(Struct, frozen=True, kw_only=True):
+    """One turn. ``html`` for replies, ``text`` for what the user said. A running reply has
+    ``open_html`` and ``status`` too."""
+
+    id: int
+    role: str
+    label: str
+    text: str = ""
+    html: str = ""
+    is_running: bool = False
+    open_html: str = ""
+    status: Status | None = None
+    error: str = ""
+    note: str = ""
+    figures: str = ""
+    can_retry: bool = False
+
+
+class Composer(Struct, frozen=True, kw_only=True):
+    """The form to write in. ``action``: where it goes; ``running_id``: the reply that Stop stops."""
+
+    action: str
+    target: str
+    draft: str = ""
+    context: str = ""
+    running_id: int | None = None
+
+
+class Strip(Struct, frozen=True, kw_only=True):
+    """The header's instruments. ``every``: how long until the next look."""
+
+    slots: tuple[str, ...]
+    slots_label: str
+    speed: str
+    every: str
+
+
+class Page(Struct, frozen=True, kw_only=True):
+    """The chat page. ``current`` None: a new chat."""
+
+    title: str
+    model: str
+    rows: tuple[Row, ...]
+    turns: tuple[Turn, ...]
+    composer: Composer
+    strip: Strip
+    current: Conversation | None = None
+    notice: str = ""
+    context: str = ""
+    examples: tuple[str, ...] = EXAMPLES
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a reply is being written."""
+        return self.composer.running_id is not None
+
+
+def title_of(text: str) -> str:
+    """A conversation's title: the beginning of its first message, cut at a word."""
+    words = "".join(c if unicodedata.category(c)[0] != "C" else " " for c in text).split()
+    title = " ".join(words).strip("#*`> ")
+    if len(title) <= TITLE_CHARS:
+        return title or "New chat"
+    cut = title[:TITLE_CHARS]
+    return f"{cut.rsplit(' ', 1)[0] if ' ' in cut[20:] else cut}…"
+
+
+def rows(conversations: Sequence[Conversation], current_id: str | None) -> tuple[Row, ...]:
+    """The conversation list."""
+    return tuple(Row(c.id, c.title, c.id == current_id) for c in conversations)
+
+
+def turn(message: Message, reply: Reply | None = None, model: Model | None = None) -> Turn:
+    """A turn; ``reply`` when it is running."""
+    if message.role == "user":
+        return Turn(id=message.id, role="user", label="You", text=message.content)
+    if reply is not None and model is not None:
+        open_html = reply.open_html()
+        return Turn(
+            id=message.id,
+            role="assistant",
+            label="Assistant",
+            html="".join(reply.document.done),
+            is_running=True,
+            open_html=open_html,
+            status=status(reply, model),
+        )
+    outcome = message.outcome
+    return Turn(
+        id=message.id,
+        role="assistant",
+        label="Assistant",
+        text=message.content,
+        html=render(message.content),
+        error=outcome.error,
+        note=_note(message),
+        figures=figures(message.figures),
+        can_retry=outcome.status in ("error", "stopped"),
+    )
+
+
+def _note(message: Message) -> str:
+    outcome = message.outcome
+    if outcome.status == "stopped":
+        return "Stopped"
+    if outcome.is_full:
+        return "Cut off: the context is full"
+    if outcome.is_cut:
+        return "Cut off at the limit of tokens"
+    if outcome.status == "done" and not message.content.strip():
+        return "The model ended its reply without a word"
+    return ""
+
+
+def figures(f: Figures) -> str:
+    """The statistics line of a finished reply."""
+    if not f.n_generated:
+        return ""
+    parts = [f"{f.n_generated:,} tok"]
+    if f.predicted_ms > 0:
+        parts.append(f"{speed(f.n_generated / f.predicted_ms * 1e3)} tok/s")
+    if f.first_ms > 0:
+        parts.append(f"first after {f.first_ms / 1e3:.2f} s")
+    return " · ".join(parts)
+
+
+def speed(per_s: float) -> str:
+    """Tokens per second: one decimal while that says something."""
+    return f"{per_s:,.1f}" if per_s < 100 else f"{per_s:,.0f}"
+
+
+def status(reply: Reply, model: Model) -> Status:
+    """What a running reply is doing now."""
+    match reply.phase:
+        case "loading":
+            percent = round(model.load_progress * 100)
+            return Status(f"Loading the model · {percent} %", percent, 100)
+        case "sending":
+            return Status("Sending to the model")
+        case "waiting":
+            return Status(_waiting(reply, model))
+        case "reading":
+            return _reading(reply)
+        case _:
+            return Status(_writing(reply))
+
+
+def _waiting(reply: Reply, model: Model) -> str:
+    generation = reply.generation
+    ahead = None if generation is None else model.waiting_ahead(generation.id)
+    if ahead is None:
+        return "Reading prompt"
+    return f"Waiting for a slot, {ahead} ahead" if ahead else "Waiting for a slot, next in line"
+
+
+def _reading(reply: Reply) -> Status:
+    r = reply.reading
+    assert r is not None
+    parts = [f"Reading prompt · {r.processed:,} of {r.total:,} tokens"]
+    if r.cached:
+        parts[0] += f" ({r.cached:,} cached)"
+    computed = r.processed - r.cached
+    if r.time_ms > 0 and computed > 0:
+        per_s = computed / r.time_ms * 1e3
+        parts.append(f"{per_s:,.0f} tok/s")
+        if r.time_ms >= ETA_AFTER_MS and r.processed < r.total:
+            parts.append(f"about {_duration((r.total - r.processed) / per_s)} left")
+    return Status(" · ".join(parts), r.processed, r.total)
+
+
+def _duration(seconds: float) -> str:
+    return f"{max(1, round(seconds))} s" if seconds < 90 else f"{round(seconds / 60)} min"
+
+
+def _writing(reply: Reply) -> str:
+    t = reply.timings
+    if t is None:
+        return ""
+    text = f"{t.n_generated:,} tok"
+    # One token says nothing about speed.
+    if t.n_generated > 1 and t.predicted_ms > 0:
+        text += f" · {speed((t.n_generated - 1) / t.predicted_ms * 1e3)} tok/s"
+    return text
+
+
+def context_use(messages: Sequence[Message], info: ModelInfo | None) -> str:
+    """How much of the context the conversation fills: ``8,201 / 32,768``."""
+    if info is None:
+        return ""
+    for m in reversed(messages):
+        if m.role == "assistant" and m.figures.n_prompt:
+            return f"{m.figures.n_prompt + m.figures.n_generated:,} / {info.n_ctx:,}"
+    return ""
+
+
+def strip(state: str, load_progress: float, snapshot: Snapshot | None) -> Strip:
+    """The header's instruments from the engine's last snapshot."""
+    slots = snapshot.slots if snapshot is not None else []
+    states = [s.state for s in slots]
+    n = {kind: states.count(kind) for kind in ("generating", "reading", "idle")}
+    per_s = sum(s.tokens_per_second for s in slots if s.state == "generating")
+    waiting = len(snapshot.waiting) if snapshot is not None else 0
+    words = {
+        "loading": f"loading {round(load_progress * 100)} %",
+        "restarting": "restarting",
+        "draining": "shutting down",
+        "failed": "model failed",
+        "closed": "closed",
+    }
+    is_busy = state != "ready" or n["idle"] < len(states)
+    label = f"Slots: {n['generating']} generating, {n['reading']} reading prompt, {n['idle']} idle"
+    return Strip(
+        slots=tuple(states),
+        slots_label=label + (f"; {waiting} waiting" if waiting else ""),
+        speed=words.get(state)
+        or (f"{speed(per_s)} tok/s" if per_s else "idle" if not is_busy else "busy"),
+        every="500ms" if is_busy else "2s",
+    )
+
+
+def announcement(message: Message) -> str:
+    """What a screen reader says when a reply has ended; errors speak for themselves."""
+    match message.outcome.status:
+        case "stopped":
+            return "Stopped"
+        case "done":
+            return f"Reply finished, {message.figures.n_generated:,} tokens"
+        case _:
+            return ""

@@ -1,0 +1,121 @@
+"""How pages travel: the site's parts, HTML replies with their headers, and who may send forms."""
+
+import ipaddress
+from collections.abc import Mapping
+from typing import Any, TypeAlias, cast
+from urllib.parse import urlsplit
+
+from litestar import Request, Response
+from litestar.connection import ASGIConnection
+from litestar.exceptions import HTTPException
+from litestar.handlers import BaseRouteHandler
+
+from corral.backend.errors import CorralError, Refused
+from corral.backend.settings import Settings
+from corral.frontend.site import Site
+
+AnyRequest: TypeAlias = Request[Any, Any, Any]
+
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+    "connect-src 'self'; font-src 'self'; form-action 'self'; base-uri 'none'; "
+    "frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": _POLICY,
+    # Not no-referrer: browsers would then send "Origin: null" with our own forms.
+    "referrer-policy": "same-origin",
+    "x-content-type-options": "nosniff",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-store",
+    "vary": "HX-Request",
+}
+
+
+def site_of(request: AnyRequest) -> Site:
+    """The site that ``lifespan`` opened."""
+    return cast(Site, request.app.state.site)
+
+
+def is_htmx(request: AnyRequest) -> bool:
+    """Whether the page's script asks, for a fragment, or the browser, for a page."""
+    return request.headers.get("hx-request") == "true"
+
+
+def page(
+    request: AnyRequest,
+    template: str,
+    *,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+    **view: object,
+) -> Response[str]:
+    """A page or fragment with the headers every HTML answer has."""
+    html = site_of(request).html(template, **view)
+    return Response(
+        html, status_code=status, headers={**HEADERS, **(headers or {})}, media_type="text/html"
+    )
+
+
+def go(path: str) -> Response[bytes]:
+    """Sends the browser on after a form."""
+    return Response(
+        b"", status_code=303, headers={**HEADERS, "location": path}, media_type="text/html"
+    )
+
+
+def nothing() -> Response[None]:
+    """Done, and nothing to show."""
+    return Response(None, status_code=204, headers=HEADERS)
+
+
+def failure(request: AnyRequest, error: CorralError) -> Response[str]:
+    """An error in place: a notice above the composer, or a page of its own."""
+    template = "_notice_partial.html" if is_htmx(request) else "error.html"
+    return page(request, template, status=error.wire.status, message=error.message, title="Error")
+
+
+def own_form(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+    """Guard: refuses forms that another site made the browser send. Raises Refused."""
+    if connection.scope.get("method") in ("GET", "HEAD", "OPTIONS"):
+        return
+    headers = connection.headers
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    # Browsers leave out Sec-Fetch-Site over plain HTTP to another machine; Origin is there then.
+    # Neither: no browser, so nobody whose cookie could be borrowed.
+    if site is not None:
+        is_own = site in ("same-origin", "none")
+    else:
+        is_own = origin is None or urlsplit(origin).netloc == headers.get("host")
+    if not is_own:
+        raise Refused("This request comes from another site", kind="forbidden")
+
+
+def known_host(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+    """Guard: a server on loopback without keys answers to loopback's names only, or any site could
+    point a name of its own at it and read the conversations. Raises Refused."""
+    settings = cast(Settings, connection.app.state.settings)
+    if settings.api_keys or not _is_loopback(settings.host):
+        return
+    name = urlsplit(f"//{connection.headers.get('host', '')}").hostname or ""
+    if not _is_loopback(name):
+        raise Refused(
+            f"This server does not answer to the name {name!r}. Behind a proxy, set an API key "
+            "or let the proxy send Host: localhost",
+            kind="forbidden",
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def framework_failure(request: AnyRequest, error: HTTPException) -> Response[str]:
+    """An error of the framework's own, such as a form that is too large."""
+    kind = {404: "not_found", 413: "too_large"}.get(error.status_code, "invalid")
+    return failure(request, Refused(error.detail or "This did not work", kind=kind))
