@@ -9,7 +9,7 @@ from litestar.types import ControllerRouterHandler, Message, Scope
 import corral.frontend
 from corral.backend.api import native, openai, ops
 from corral.backend.api.failures import exception_handlers
-from corral.backend.api.guards import Gate, name_request
+from corral.backend.api.guards import Gate, name_request, session_value
 from corral.backend.api.metrics import Meters
 from corral.backend.service import Service
 from corral.backend.settings import Settings
@@ -24,7 +24,8 @@ def create_app(
     *,
     frontend_handlers: Sequence[ControllerRouterHandler] | None = None,
 ) -> Litestar:
-    """The whole server. ``frontend_handlers`` None mounts the web UI.
+    """The whole server. ``frontend_handlers`` None mounts the web UI; anything else stands in for
+    it, without what the UI keeps open.
 
     Starting the application starts the service, stopping it closes the service.
     """
@@ -36,6 +37,12 @@ def create_app(
         if message["type"] == "http.response.start" and path not in _NOT_COUNTED:
             meters.count(path, message["status"])
 
+    state = {
+        "service": service,
+        "settings": settings,
+        "meters": meters,
+        "session_value": session_value,
+    }
     app = Litestar(
         route_handlers=[
             Router("/v1", route_handlers=openai.handlers),
@@ -43,9 +50,10 @@ def create_app(
             Router("/", route_handlers=[*native.handlers, *ops.handlers]),
             *pages,
         ],
-        state=State({"service": service, "settings": settings, "meters": meters}),
+        state=State(state),
         exception_handlers=exception_handlers,
         before_send=[name_request, count],
+        lifespan=[] if frontend_handlers is not None else [corral.frontend.lifespan],
         on_startup=[service.start],
         on_shutdown=[service.close],
         request_max_body_size=settings.max_body_mb * 2**20,

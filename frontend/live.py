@@ -65,8 +65,8 @@ class Model(Protocol):
 
 
 def to_request(messages: Sequence[Message]) -> ChatRequest:
-    """A conversation as the model gets it: replies without text are left out, and what the user said
-    in a row is one message, because many templates insist that the roles alternate."""
+    """A conversation as the model gets it. Replies without text are left out, and what the user
+    said in a row is one message: many templates insist that the roles alternate."""
     turns: list[tuple[str, str]] = []
     for m in messages:
         if m.role == "assistant" and not m.content:
@@ -194,6 +194,11 @@ class Live:
         """The reply that is being written in a conversation, if any."""
         found = (r for r in self._replies.values() if r.message.conversation_id == conversation_id)
         return next(found, None)
+
+    @property
+    def is_any(self) -> bool:
+        """Whether any reply is running."""
+        return bool(self._replies)
 
     async def end(self, reply: Reply) -> None:
         """Stops a reply and returns when it has ended."""

@@ -100,7 +100,12 @@ def composer(
 def strip_of(site: Site) -> views.Strip:
     """The header's instruments, from what the engine last published."""
     service = site.service
-    return views.strip(service.state, service.load_progress, service.snapshot)
+    return views.strip(
+        service.state,
+        service.load_progress,
+        service.snapshot,
+        is_replying=site.live.is_any,
+    )
 
 
 @get("/status", sync_to_thread=False)

@@ -8,6 +8,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator
 
+from corral.backend.errors import Refused
 from corral.frontend import views
 from corral.frontend.live import Reply
 from corral.frontend.markdown import escape_code
@@ -103,7 +104,10 @@ async def follow(site: Site, reply: Reply) -> AsyncIterator[bytes]:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(reply.ended.wait(), pause_s)
         await reply.changed(seen, LOOK_S)
-    yield await final(site, reply.id)
+    try:
+        yield await final(site, reply.id)
+    except Refused:  # deleted by another page
+        yield message("", "end")
 
 
 async def final(site: Site, message_id: int) -> bytes:

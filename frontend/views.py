@@ -56,7 +56,7 @@ class Turn(Struct, frozen=True, kw_only=True):
 
 
 class Composer(Struct, frozen=True, kw_only=True):
-    """The form to write in. ``action``: where it goes; ``running_id``: the reply that Stop stops."""
+    """The form to write in. ``action``: where it goes; ``running_id``: the reply to stop."""
 
     action: str
     target: str
@@ -96,7 +96,8 @@ class Page(Struct, frozen=True, kw_only=True):
 
 def title_of(text: str) -> str:
     """A conversation's title: the beginning of its first message, cut at a word."""
-    words = "".join(c if unicodedata.category(c)[0] != "C" else " " for c in text).split()
+    line = next((line for line in text.splitlines() if line.strip("#*`> \t")), "")
+    words = "".join(c if unicodedata.category(c)[0] != "C" else " " for c in line).split()
     title = " ".join(words).strip("#*`> ")
     if len(title) <= TITLE_CHARS:
         return title or "New chat"
@@ -232,8 +233,11 @@ def context_use(messages: Sequence[Message], info: ModelInfo | None) -> str:
     return ""
 
 
-def strip(state: str, load_progress: float, snapshot: Snapshot | None) -> Strip:
-    """The header's instruments from the engine's last snapshot."""
+def strip(
+    state: str, load_progress: float, snapshot: Snapshot | None, *, is_replying: bool
+) -> Strip:
+    """The header's instruments from the engine's last snapshot. ``is_replying``: a reply of ours
+    is running, though the engine may not have published anything of it yet."""
     slots = snapshot.slots if snapshot is not None else []
     states = [s.state for s in slots]
     n = {kind: states.count(kind) for kind in ("generating", "reading", "idle")}
@@ -246,15 +250,18 @@ def strip(state: str, load_progress: float, snapshot: Snapshot | None) -> Strip:
         "failed": "model failed",
         "closed": "closed",
     }
-    is_busy = state != "ready" or n["idle"] < len(states)
+    is_busy = is_replying or state != "ready" or n["idle"] < len(states)
     label = f"Slots: {n['generating']} generating, {n['reading']} reading prompt, {n['idle']} idle"
     return Strip(
         slots=tuple(states),
         slots_label=label + (f"; {waiting} waiting" if waiting else ""),
-        speed=words.get(state)
-        or (f"{speed(per_s)} tok/s" if per_s else "idle" if not is_busy else "busy"),
+        speed=words.get(state) or (f"{speed(per_s)} tok/s" if per_s else _activity(n)),
         every="500ms" if is_busy else "2s",
     )
+
+
+def _activity(n: dict[str, int]) -> str:
+    return "reading" if n["reading"] else "generating" if n["generating"] else "idle"
 
 
 def announcement(message: Message) -> str:

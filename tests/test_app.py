@@ -57,3 +57,11 @@ async def test_a_fault_is_a_500_that_tells_nothing_but_is_logged(
     assert reply.json()["error"]["code"] == "internal_error"
     assert "secret" not in reply.text
     assert "secret" in caplog.text
+
+
+def test_the_web_ui_is_mounted_unless_something_stands_in_for_it() -> None:
+    stub: Any = Stub()
+    paths = {route.path for route in create_app(Settings(), stub).routes}
+    assert {"/", "/login", "/v1/chat/completions"} <= paths
+    paths = {route.path for route in create_app(Settings(), stub, frontend_handlers=[]).routes}
+    assert "/login" not in paths

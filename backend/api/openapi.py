@@ -135,20 +135,17 @@ def _content(operation: Operation, schema_of: dict[Any, Any]) -> dict[str, Any]:
         return {"text/plain": {"schema": {"type": "string"}}}
     content = {"application/json": {"schema": schema_of[operation.reply]}}
     if operation.chunks:
+        chunks = [schema_of[kind] for kind in (*operation.chunks, ErrorBody)]
+        event = {
+            "type": "string",
+            "contentMediaType": "application/json",
+            "contentSchema": {"anyOf": chunks},
+        }
         content["text/event-stream"] = {
-            # OpenAPI has no words for event streams before 3.2; this is theirs.
-            "schema": {"type": "string"},
+            # OpenAPI has no words for event streams before 3.2; these are theirs.
             "itemSchema": {
                 "type": "object",
-                "properties": {
-                    "data": {
-                        "type": "string",
-                        "contentMediaType": "application/json",
-                        "contentSchema": {
-                            "anyOf": [schema_of[chunk] for chunk in operation.chunks]
-                        },
-                    }
-                },
+                "properties": {"data": {"anyOf": [{"const": "[DONE]"}, event]}},
             },
         }
     return content

@@ -226,14 +226,20 @@ class EngineCore:
         except KvFull:
             log.warning("cache full against all accounts; letting go of something")
             self.scheduler.rollback(chunks)
-            self.scheduler.relieve()
+            if not self.scheduler.relieve():
+                self._fail(chunks[0].sequence, "the cache has no room, though nothing else is in it")
             return False
         except DecodeFailed as error:
             if error.rc < -1:
                 raise  # the context is broken: end the process, the pool starts another
-            self.scheduler.rollback(chunks)
-            for sequence, _ in chunks:
-                self._fail(sequence, str(error))
+            if len(chunks) > 1:
+                # Nothing has changed. Each for itself: only those at fault shall fail.
+                for chunk in chunks:
+                    if chunk.sequence.is_running:
+                        self._run([chunk])
+            else:
+                self.scheduler.rollback(chunks)
+                self._fail(chunks[0].sequence, str(error))
             return False
         n_rows = sum(n for _, n in chunks)
         self._threads.observe(n_rows=n_rows, ms=(self._clock() - began) * 1e3)
@@ -283,7 +289,7 @@ class EngineCore:
 
     def _report_progress(self, sequence: Sequence, n_computed: int | None = None) -> None:
         done = sequence.n_computed if n_computed is None else n_computed
-        if done == sequence.n_reported or sequence.started_s is None:
+        if done <= sequence.n_reported or sequence.started_s is None:
             return
         sequence.n_reported = done
         ms = (self._clock() - sequence.started_s) * 1e3

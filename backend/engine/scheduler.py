@@ -112,6 +112,7 @@ class Scheduler:
         ``keep``."""
         if not sequence.is_running:
             self.waiting.remove(sequence)
+            self._admission_may_have_changed = True  # those behind it may fit where it did not
             return
         self._release_followers(sequence)
         seq_id, tokens = sequence.seq_id, sequence.tokens[: sequence.n_computed]
@@ -121,12 +122,16 @@ class Scheduler:
         for redundant in self.cache.put(seq_id, tokens) if keep else [seq_id]:
             self._drop(redundant)
 
-    def relieve(self) -> None:
-        """After the cache was full against all accounts: lets go of something."""
+    def relieve(self) -> bool:
+        """After the cache was full against all accounts: lets go of something. False when nothing
+        is left that could make room for the oldest."""
         if len(self.cache):
             self._evict_oldest()
-        elif self.running:
+        elif len(self.running) > 1:
             self._preempt_youngest()
+        else:
+            return False
+        return True
 
     # --- one step -------------------------------------------------------------------------------
 
@@ -200,12 +205,12 @@ class Scheduler:
     def _find_leader(self, sequence: Sequence, besides: Sequence | None = None) -> None:
         if not (self.can_share and sequence.add.cache_prompt):
             return
-        best = sequence.n_computed + MIN_FOLLOW
+        best = sequence.n_computed + MIN_FOLLOW - 1
         for other in self.running:
             if other is besides or other.order >= sequence.order or not other.is_reading:
                 continue
             n = min(common_prefix(other.tokens, sequence.tokens), len(sequence.tokens) - 1)
-            if n >= best and n > other.n_computed:
+            if n > best and n > other.n_computed:
                 best, sequence.leader = n, (other, n)
 
     # --- (2) admission --------------------------------------------------------------------------
@@ -285,7 +290,7 @@ class Scheduler:
         budget = min(budget, self.n_batch)
         granted = dict.fromkeys(readers, 0)
         if len(readers) > 1:
-            granted[readers[0]] = min(readers[0].n_left, budget // 4)
+            granted[readers[0]] = min(readers[0].n_left, max(1, budget // 4))
         left = budget - granted[readers[0]]
         for sequence in sorted(readers, key=self._remaining):
             n = min(sequence.n_left - granted[sequence], left)

@@ -120,7 +120,7 @@ def theirs(
     source: str, conversation: list[dict[str, Any]], prompt: bool, kwargs: dict[str, Any]
 ) -> str | None:
     try:
-        texts, _ = render_jinja_template(
+        rendered: Any = render_jinja_template(
             [conversation],
             chat_template=source,
             add_generation_prompt=prompt,
@@ -130,7 +130,8 @@ def theirs(
         )
     except Exception:  # noqa: BLE001 - whatever a template raises counts as a refusal
         return None
-    return texts[0]
+    text: str = rendered[0][0]
+    return text
 
 
 def render(source: str, *turns: Message, **kwargs: Any) -> str:

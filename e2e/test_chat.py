@@ -1,0 +1,326 @@
+"""Talking to the model: what a person sees from typing to the end of a reply."""
+
+import re
+from collections.abc import Callable
+
+from e2e_kit import Server, Visitor, say
+from playwright.sync_api import Page, expect
+
+CODE = """Look:
+
+```python
+def f(x):
+    return x < 1
+```
+
+And then **more** of it, enough to wait for.
+"""
+
+
+def test_a_message_is_sent_streamed_and_kept(server: Server, page: Page) -> None:
+    page.goto(server.url)
+    expect(page.get_by_role("heading", name="scripted")).to_be_visible()
+    expect(page.get_by_label("Message", exact=True)).to_be_focused()
+    server.control(hold="decode", after=30)
+    say(page, "Hello there, this is a first message for you")
+    # Held half way: the first part of the echo is there, and the page says that it goes on.
+    reply = page.get_by_role("article", name="Assistant")
+    expect(reply).to_contain_text("Hello there, this is a first")
+    expect(reply).not_to_contain_text("message for you")
+    expect(reply).to_have_attribute("aria-busy", "true")
+    expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    expect(page.get_by_label("Message", exact=True)).to_have_value("")
+    expect(page.get_by_label("Message", exact=True)).to_be_focused()
+    expect(page).to_have_url(re.compile(r"/c/[0-9a-f]{16}$"))
+    expect(page).to_have_title("Hello there, this is a first message for you · Corral")
+    expect(page.locator(".slot.generating")).to_have_count(1)
+    server.control(hold=None)
+    expect(reply).to_contain_text("message for you")
+    expect(page.locator("[aria-busy]")).to_have_count(0)
+    expect(page.locator("#announce")).to_have_text(re.compile(r"Reply finished, \d+ tokens"))
+    expect(reply.locator(".stat")).to_contain_text("tok/s")
+    expect(page.locator(".ctx")).to_have_text(re.compile(r"^\d+ / 4,096$"))
+    expect(page.locator(".slot:not(.idle)")).to_have_count(0)
+    row = page.get_by_role("navigation").get_by_role("link", name="Hello there")
+    expect(row).to_have_attribute("aria-current", "page")
+    say(page, "and a second")
+    expect(page.get_by_role("article", name="Assistant")).to_have_count(2)
+    expect(page.locator("[aria-busy]")).to_have_count(0)
+    page.reload()
+    expect(page.get_by_role("article")).to_have_count(4)
+    expect(page.get_by_role("article").last).to_contain_text("and a second")
+
+
+def test_the_prompt_that_is_read_has_a_bar_and_a_time(server: Server, page: Page) -> None:
+    page.goto(server.url)
+    server.control(hold="prefill", after=300, step_ms=150)
+    say(page, "A long prompt. " * 40)
+    bar = page.locator("progress")
+    expect(bar).to_be_visible()
+    expect(
+        page.get_by_text(
+            re.compile(r"Reading prompt · \d+ of \d+ tokens.* tok/s · about \d+ s left")
+        )
+    ).to_be_visible()
+    assert bar.evaluate("(e) => e.max") > 600
+    assert bar.evaluate("(e) => e.value") >= 300
+    expect(page.locator(".slot.reading")).to_have_count(1)
+
+
+def test_finished_blocks_stay_the_same_nodes_while_more_is_written(
+    server: Server, page: Page
+) -> None:
+    page.goto(server.url)
+    server.control(hold="decode", after=60)
+    say(page, CODE)
+    expect(page.locator(".md p").first).to_have_text("Look:")
+    expect(page.locator(".open pre code")).to_contain_text("return x < 1")
+    page.locator(".md p").first.evaluate("(e) => { e.dataset.tag = 'mine' }")
+    server.control(hold="decode", after=85)
+    expect(page.locator(".open")).to_contain_text("And then")
+    expect(page.locator(".md p").first).to_have_attribute("data-tag", "mine")
+    expect(page.locator("pre .k").first).to_have_text("def")
+    server.control(hold=None)
+    expect(page.locator("[aria-busy]")).to_have_count(0)
+    expect(page.locator("pre code")).to_have_text("def f(x):\n    return x < 1\n")
+    expect(page.locator(".md strong")).to_have_text("more")
+
+
+def test_stop_ends_the_generation_and_keeps_what_was_written(server: Server, page: Page) -> None:
+    page.goto(server.url)
+    server.control(hold="decode", after=20)
+    say(page, "Please write on and on and on without an end in sight")
+    expect(page.get_by_role("article", name="Assistant")).to_contain_text("Please write on")
+    server.until(lambda _: not server.is_idle())
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator("[aria-busy]")).to_have_count(0)
+    reply = page.get_by_role("article", name="Assistant")
+    expect(reply).to_contain_text("Please write on")
+    expect(reply).to_contain_text("Stopped")
+    expect(page.get_by_role("button", name="Send")).to_be_visible()
+    server.until(lambda _: server.is_idle())
+    page.reload()
+    expect(reply).to_contain_text("Please write on")
+
+
+def test_escape_stops(server: Server, page: Page) -> None:
+    page.goto(server.url)
+    server.control(hold="prefill")
+    say(page, "Something to stop " * 20)
+    expect(page.locator("progress")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_text("Stopped", exact=True).first).to_be_visible()
+    server.until(lambda _: server.is_idle())
+
+
+def test_a_page_loaded_again_in_the_middle_goes_on_without_doubling(
+    server: Server, page: Page
+) -> None:
+    page.goto(server.url)
+    server.control(hold="decode", after=30)
+    text = "One two three four five six seven eight nine ten eleven twelve"
+    say(page, text)
+    reply = page.get_by_role("article", name="Assistant")
+    expect(reply).to_contain_text("five six")
+    page.reload()
+    expect(reply).to_contain_text("five six")
+    expect(reply).to_have_attribute("aria-busy", "true")
+    expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    server.control(hold=None)
+    expect(page.locator("[aria-busy]")).to_have_count(0)
+    expect(reply.locator(".md")).to_have_text(text)
+
+
+def test_a_reply_goes_on_when_nobody_looks_and_two_pages_can_watch_it(
+    server: Server, visitor: Visitor
+) -> None:
+    context = visitor.context()
+    first = context.new_page()
+    first.goto(server.url)
+    server.control(hold="decode", after=20)
+    text = "Two of us are looking at the very same answer as it grows"
+    say(first, text)
+    expect(first.locator(".md.open")).to_contain_text("Two of us")
+    second = context.new_page()
+    second.goto(first.url)
+    expect(second.locator(".md.open")).to_contain_text("Two of us")
+    first.goto(server.url)
+    server.control(hold=None)
+    expect(second.locator("[aria-busy]")).to_have_count(0)
+    expect(second.locator(".md")).to_have_text(text)
+    first.goto(second.url)
+    expect(first.locator(".md")).to_have_text(text)
+
+
+def test_a_hidden_page_catches_up_when_it_is_looked_at_again(server: Server, page: Page) -> None:
+    page.goto(server.url)
+    server.control(hold="decode", after=20)
+    text = "While the page is hidden this answer grows to its very end"
+    say(page, text)
+    expect(page.locator(".md.open")).to_contain_text("While the page")
+    hide = """(hidden) => {
+      Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+      document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    page.evaluate(hide, True)
+    server.control(hold=None)
+    server.until(lambda _: server.is_idle())
+    page.evaluate(hide, False)
+    expect(page.locator("[aria-busy]")).to_have_count(0)
+    expect(page.locator(".md")).to_have_text(text)
+
+
+def test_those_who_wait_are_told_their_place(server: Server, visitor: Visitor) -> None:
+    server.control(hold="decode", after=4)
+    pages = [visitor.page() for _ in range(4)]
+    for number, page in enumerate(pages):
+        page.goto(server.url)
+        say(page, f"Question number {number} of a few")
+        expect(page.locator("[aria-busy]")).to_have_count(1)
+    expect(pages[2].locator(".status")).to_have_text("Waiting for a slot, next in line")
+    expect(pages[3].locator(".status")).to_have_text("Waiting for a slot, 1 ahead")
+    expect(pages[3].locator(".slots")).to_have_attribute("aria-label", re.compile("2 waiting"))
+    server.control(hold=None)
+    for number, page in enumerate(pages):
+        expect(page.locator(".md")).to_have_text(f"Question number {number} of a few")
+
+
+def test_a_message_too_long_stays_with_its_error_beside_it(server: Server, page: Page) -> None:
+    page.goto(server.url)
+    say(page, "far too long " * 400)
+    alert = page.get_by_role("alert")
+    expect(alert).to_contain_text("4096")
+    expect(page.get_by_role("article", name="You")).to_contain_text("far too long")
+    expect(page.get_by_role("button", name="Send")).to_be_visible()
+    page.reload()
+    expect(alert).to_contain_text("4096")
+    page.get_by_role("button", name="Retry").click()
+    expect(page.get_by_role("article", name="Assistant")).to_have_count(1)
+    expect(alert).to_contain_text("4096")
+    expect(page.get_by_role("button", name="Retry")).to_be_visible()
+
+
+def test_a_full_queue_is_said_in_place_and_retry_works(
+    own_server: Callable[..., Server], visitor: Visitor
+) -> None:
+    server = own_server(n_slots=1, max_queue=0, n_ctx=2048)
+    server.control(hold="decode", after=4)
+    first, second = visitor.page(), visitor.page()
+    first.goto(server.url)
+    say(first, "I have the only slot there is")
+    expect(first.locator(".md.open")).to_contain_text("I ha")
+    second.goto(server.url)
+    say(second, "And I come too late")
+    expect(second.get_by_role("alert")).to_contain_text("queue")
+    expect(second.get_by_role("article", name="You")).to_have_text("And I come too late")
+    server.control(hold=None)
+    expect(first.locator("[aria-busy]")).to_have_count(0)
+    second.get_by_role("button", name="Retry").click()
+    expect(second.locator(".md")).to_have_text("And I come too late")
+    expect(second.get_by_role("alert")).to_have_count(0)
+
+
+def test_an_engine_that_dies_is_said_in_place_with_what_was_written(
+    own_server: Callable[..., Server], page: Page
+) -> None:
+    server = own_server(n_slots=1, n_ctx=2048)
+    page.goto(server.url)
+    server.control(hold="decode", after=20)
+    say(page, "The engine will not survive this sentence at all")
+    expect(page.locator(".md.open")).to_contain_text("The engine")
+    server.control(crash="exit", hold=None)
+    expect(page.get_by_role("alert")).to_contain_text("The engine")
+    expect(page.get_by_role("article", name="Assistant").locator(".md")).to_contain_text(
+        "The engine"
+    )
+    page.get_by_role("button", name="Retry").click()
+    expect(page.locator(".md")).to_have_text("The engine will not survive this sentence at all")
+
+
+def test_while_a_reply_runs_another_page_cannot_talk_into_it_and_loses_no_text(
+    server: Server, visitor: Visitor
+) -> None:
+    context = visitor.context()
+    first, second = context.new_page(), context.new_page()
+    visitor.expected.append("409")
+    first.goto(server.url)
+    say(first, "Begin")
+    expect(first.locator("[aria-busy]")).to_have_count(0)
+    second.goto(first.url)
+    server.control(hold="decode", after=2)
+    say(first, "Now it runs")
+    expect(first.get_by_role("button", name="Stop")).to_be_visible()
+    say(second, "Me too")
+    expect(second.get_by_role("alert")).to_contain_text("still being written")
+    expect(second.get_by_label("Message", exact=True)).to_have_value("Me too")
+    expect(second.get_by_role("article", name="You")).to_have_count(1)
+
+
+def test_enter_keeps_the_text_while_a_reply_runs_and_breaks_lines_with_shift(
+    server: Server, page: Page
+) -> None:
+    page.goto(server.url)
+    box = page.get_by_label("Message", exact=True)
+    box.fill("one")
+    page.keyboard.press("Shift+Enter")
+    page.keyboard.type("two")
+    expect(box).to_have_value("one\ntwo")
+    server.control(hold="decode", after=2)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("article", name="You")).to_have_text("one\ntwo")
+    expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    box.fill("the next one")
+    page.keyboard.press("Enter")
+    expect(box).to_have_value("the next one")
+    server.control(hold=None)
+    expect(page.get_by_role("button", name="Send")).to_be_visible()
+    expect(box).to_have_value("the next one")
+    expect(box).to_be_focused()
+
+
+def test_enter_that_ends_a_composition_does_not_send(server: Server, page: Page) -> None:
+    page.goto(server.url)
+    page.get_by_label("Message", exact=True).focus()
+    devtools = page.context.new_cdp_session(page)
+    devtools.send(
+        "Input.imeSetComposition", {"text": "にほ", "selectionStart": 2, "selectionEnd": 2}
+    )
+    composing = """() => document.activeElement.dispatchEvent(new KeyboardEvent("keydown",
+      { key: "Enter", isComposing: true, bubbles: true, cancelable: true }))"""
+    assert page.evaluate(composing), "the key was taken from the input method"
+    expect(page.get_by_label("Message", exact=True)).to_have_value("にほ")
+    expect(page).to_have_url(f"{server.url}/")
+
+
+def test_code_and_replies_can_be_copied(server: Server, visitor: Visitor) -> None:
+    context = visitor.context(permissions=["clipboard-read", "clipboard-write"])
+    page = context.new_page()
+    page.goto(server.url)
+    say(page, CODE)
+    expect(page.locator("[aria-busy]")).to_have_count(0)
+    read = "() => navigator.clipboard.readText()"
+    page.locator(".code .copy").click()
+    expect(page.locator(".code .copy")).to_have_text("Copied")
+    assert page.evaluate(read) == "def f(x):\n    return x < 1\n"
+    page.locator(".copy-turn").click()
+    expect(page.locator(".copy-turn")).to_have_text("Copied")
+    assert page.evaluate(read) == CODE.strip("\n")
+
+
+def test_the_end_is_followed_until_somebody_reads_further_up(server: Server, page: Page) -> None:
+    page.goto(server.url)
+    server.control(hold="decode", after=600)
+    say(page, "\n\n".join(f"Paragraph {n} of a long message." for n in range(40)))
+    scroller = page.locator("#scroll")
+    expect(page.locator(".status")).to_contain_text("600 tok")
+    assert scroller.evaluate("(e) => e.scrollTop") == 0
+    expect(page.get_by_role("button", name="Jump to latest")).to_be_hidden()
+    scroller.evaluate("(e) => { e.scrollTop = -500 }")
+    expect(page.get_by_role("button", name="Jump to latest")).to_be_visible()
+    line = page.get_by_text("Paragraph 10 of a long message.").last
+    before = line.bounding_box()
+    server.control(hold="decode", after=900)
+    expect(page.locator(".status")).to_contain_text("900 tok")
+    assert line.bounding_box() == before
+    page.get_by_role("button", name="Jump to latest").click()
+    expect(page.get_by_role("button", name="Jump to latest")).to_be_hidden()

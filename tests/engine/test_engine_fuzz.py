@@ -1,0 +1,179 @@
+"""The engine against arbitrary arrivals, aborts and lengths, in a cache that is always too small."""
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from corral.backend.engine.fake import FakeLlama
+from corral.backend.engine.llama import Row
+from corral.backend.engine.messages import Delta, Done, Failed
+
+N_CTX = 96
+#: Beginnings that many requests share, and one of them that begins like another.
+SYSTEMS = ["", "You are helpful. ", "You are helpful. Answer in one short sentence, please. ", "x" * 70]
+
+
+class Watched(FakeLlama):
+    """A fake that notes how many rows each call had."""
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(**fields)
+        self.n_rows: list[int] = []
+
+    def decode(self, rows: list[Row]) -> list[int]:
+        self.n_rows.append(sum(len(r.tokens) for r in rows))
+        assert all(r.start + len(r.tokens) <= self.n_ctx for r in rows)
+        assert len({r.seq_id for r in rows}) == len(rows)
+        return super().decode(rows)
+
+
+def machine(bench: Callable[..., Any], alone: Callable[..., Any], seen: dict[str, int]) -> Any:
+    class Machine(RuleBasedStateMachine):
+        @initialize(
+            n_slots=st.integers(1, 4),
+            spare=st.integers(2, 4),
+            n_batch=st.sampled_from([4, 8, 32]),
+            budget=st.sampled_from([1, 3, 8, 40]),
+            tile_rows=st.sampled_from([0, 6]),
+            can_share=st.sampled_from([True, True, True, False]),
+        )
+        def begin(
+            self,
+            n_slots: int,
+            spare: int,
+            n_batch: int,
+            budget: int,
+            tile_rows: int,
+            can_share: bool,
+        ) -> None:
+            self.runner = Watched(
+                n_ctx=N_CTX,
+                n_slots=n_slots,
+                n_seq_max=n_slots + spare,
+                n_batch=n_batch,
+                tile_rows=tile_rows,
+                can_share=can_share,
+            )
+            self.budget = min(budget, n_batch)
+            self.bench = bench(self.runner, n_slots=n_slots, budget=budget)
+            self.asked: dict[int, tuple[str, dict[str, Any]]] = {}
+            self.aborted: set[int] = set()
+            self.n_stalled = 0
+
+        @rule(
+            system=st.sampled_from(SYSTEMS),
+            rest=st.sampled_from(["a", "bc", "Hello?", "Hello? Who is there", "z" * 60, "z" * 90]),
+            max_tokens=st.sampled_from([-1, 0, 1, 5, 30]),
+            stop=st.sampled_from([(), ("e",), (" a", "qu")]),
+            cache_prompt=st.sampled_from([True, True, False]),
+        )
+        def add(self, system: str, rest: str, **fields: Any) -> None:
+            prompt = (system + rest)[: N_CTX - 1]
+            request_id = self.bench.add(prompt, **fields)
+            fields.pop("cache_prompt")
+            self.asked[request_id] = (prompt, fields)
+
+        @precondition(lambda self: any(not a.ends for a in self.bench.answers.values()))
+        @rule(data=st.data())
+        def abort(self, data: st.DataObject) -> None:
+            open_ids = [i for i, a in self.bench.answers.items() if not a.ends]
+            request_id = data.draw(st.sampled_from(open_ids))
+            self.aborted.add(request_id)
+            self.bench.abort(request_id)
+            assert self.bench.answers[request_id].done.finish == "cancelled"
+
+        @rule(n=st.sampled_from([1, 1, 2, 5, 20]))
+        def step(self, n: int) -> None:
+            for _ in range(n):
+                self._step()
+
+        def _step(self) -> None:
+            scheduler, answers = self.bench.scheduler, self.bench.answers
+            # Who must get a token: generating now, and still running after the step.
+            before = {s: (s.n_generated, s.n_computed) for s in scheduler.running}
+            generating = [s for s in scheduler.running if not s.is_reading]
+            n_before, n_computed = len(self.runner.n_rows), self.runner.n_computed
+            self.bench.step()
+            for sequence in generating:
+                if sequence.is_running and sequence.n_computed >= before[sequence][1]:
+                    assert sequence.n_generated == before[sequence][0] + 1
+            # Rows of a call, and prompt tokens of a step, are bounded.
+            rows = self.runner.n_rows[n_before:]
+            assert all(n <= self.runner.n_batch for n in rows) and len(rows) <= 2
+            assert self.runner.n_computed - n_computed <= len(before) + self.budget + 4
+            n_prompt = self.runner.n_computed - n_computed - len(
+                [s for s in generating if s.is_running or answers[s.id].ends]
+            )
+            assert n_prompt <= self.budget
+            assert rows or not scheduler.running
+            # The oldest is never passed over for long.
+            oldest = min(before, key=lambda s: s.order, default=None)
+            stalled = oldest is not None and oldest.is_running
+            stalled = stalled and (oldest.n_generated, oldest.n_computed) == before[oldest]
+            self.n_stalled = self.n_stalled + 1 if stalled else 0
+            assert self.n_stalled < 3
+            self.bench.check()
+
+        @invariant()
+        def what_was_said_is_right(self) -> None:
+            for request_id, (prompt, fields) in getattr(self, "asked", {}).items():
+                answer = self.bench.answers[request_id]
+                assert not any(isinstance(o, Failed) for o in answer.outputs), answer.outputs
+                wanted = alone(prompt, n_ctx=N_CTX, **fields)
+                if answer.ends and request_id not in self.aborted:
+                    assert answer.tokens == wanted.tokens and answer.text == wanted.text
+                    assert answer.done.finish == wanted.done.finish
+                    assert answer.done.stats.truncated == wanted.done.stats.truncated
+                    assert answer.done.stats.n_generated == wanted.done.stats.n_generated
+                else:
+                    assert wanted.text.startswith(answer.text)
+
+        def teardown(self) -> None:
+            if not hasattr(self, "bench"):
+                return
+            # Even one at a time, recomputed once each, all would be done by then.
+            work = sum(
+                alone(p, n_ctx=N_CTX, **f).done.stats.n_generated + len(p)
+                for p, f in self.asked.values()
+            )
+            for _ in range(3 * work + 10):
+                if not self.bench.core.has_work:
+                    break
+                self._step()
+            assert not self.bench.core.has_work, "requests do not end"
+            self.what_was_said_is_right()
+            self.bench.check_idle()
+            seen["preempted"] += self.bench.scheduler.n_preempted
+            seen["cached"] += sum(
+                o.stats.n_cached
+                for a in self.bench.answers.values()
+                for o in a.outputs
+                if isinstance(o, Done)
+            )
+            seen["deltas"] += sum(
+                isinstance(o, Delta) for a in self.bench.answers.values() for o in a.outputs
+            )
+
+    return Machine
+
+
+def test_every_request_gets_the_text_it_would_get_alone(
+    bench: Callable[..., Any], alone: Callable[..., Any]
+) -> None:
+    seen = {"preempted": 0, "cached": 0, "deltas": 0}
+    run_state_machine_as_test(
+        machine(bench, alone, seen),
+        settings=settings(max_examples=3000, stateful_step_count=40, deadline=None),
+    )
+    # The runs above must have met what they are there for.
+    assert seen["preempted"] > 9 and seen["cached"] > 1000 and seen["deltas"] > 1000, seen
