@@ -78,10 +78,11 @@ class Broken(CorralError):
     """The server failed; the caller may try again."""
 
 
-def from_engine(code: str, message: str, extra: dict[str, int] | None = None) -> CorralError:
+def from_engine(
+    code: str, message: str, extra: dict[str, int] | None = None, param: str = ""
+) -> CorralError:
     """The error for a ``Failed`` frame: ``Refused`` for 4xx kinds, ``Broken`` otherwise."""
     kind = code if code in KINDS else "engine_error"
     retry = {"queue_full": 2, "engine_died": 1, "loading": 2, "draining": 5}.get(kind)
     cls = Refused if KINDS[kind].status < 500 else Broken
-    param = "prompt" if kind == "context_length_exceeded" else None
-    return cls(message, kind=kind, param=param, extra=extra, retry_after_s=retry)
+    return cls(message, kind=kind, param=param or None, extra=extra, retry_after_s=retry)

@@ -67,7 +67,7 @@ class Request:
                 return
             case Failed() if not self.accepted.done():
                 self.accepted.set_exception(
-                    from_engine(output.code, output.message, output.extra)
+                    from_engine(output.code, output.message, output.extra, output.param)
                 )
             case Started():
                 self.has_started = True

@@ -180,7 +180,8 @@ class Service:
         try:
             request = await engine.submit(add)
         except CorralError as error:
-            error.param = error.param and param
+            if error.param == "prompt":
+                error.param = param  # what the prompt is called at this door
             raise
         return Generation(engine, request, request.accepted.result().n_prompt, effective)
 

@@ -121,18 +121,18 @@ class EngineCore:
         tokens = self.runner.tokenize_prompt(add.prompt)
         n, n_ctx, n_vocab = len(tokens), self.runner.n_ctx, self.runner.n_vocab
         if n == 0:
-            return Failed(add.id, "invalid", "the prompt holds no tokens")
+            return Failed(add.id, "invalid", "the prompt holds no tokens", param="prompt")
         bias = self._resolve_bias(add.sampling)
         if any(not 0 <= t < n_vocab for t in tokens):
-            return Failed(add.id, "invalid", f"prompt token ids must be from 0 to {n_vocab - 1}")
+            message = f"token ids must be from 0 to {n_vocab - 1}"
+            return Failed(add.id, "invalid", message, param="prompt")
         if any(not 0 <= t < n_vocab for t, _ in bias):
-            return Failed(
-                add.id, "invalid", f"logit_bias token ids must be from 0 to {n_vocab - 1}"
-            )
+            message = f"token ids must be from 0 to {n_vocab - 1}"
+            return Failed(add.id, "invalid", message, param="logit_bias")
         if n >= n_ctx:
             message = f"the prompt has {n} tokens; the context holds {n_ctx}, answer included"
             extra = {"n_prompt_tokens": n, "n_ctx": n_ctx}
-            return Failed(add.id, "context_length_exceeded", message, extra)
+            return Failed(add.id, "context_length_exceeded", message, extra, "prompt")
         self._n_admitted += 1
         return Admitted(add, tokens, bias)
 

@@ -197,12 +197,14 @@ class Done(Struct, tag="done", array_like=True, frozen=True, gc=False):
 
 
 class Failed(Struct, tag="failed", array_like=True, frozen=True, gc=False):
-    """The request ended in an error of kind ``code`` (see ``errors.KINDS``)."""
+    """The request ended in an error of kind ``code`` (see ``errors.KINDS``); ``param`` names the
+    field at fault."""
 
     id: int
     code: str
     message: str
     extra: dict[str, int] = {}
+    param: str = ""
 
 
 Output: TypeAlias = Accepted | Started | Progress | Delta | Done | Failed
