@@ -7,8 +7,11 @@
 V      := .venv
 BIN    := $(V)/bin
 PIP    := $(BIN)/python -m pip install -v --disable-pip-version-check --require-hashes --no-deps
+# GCC 12 gets AMX's tile loads wrong, and the first computation crashes (docs/adr/0005).
+CMAKE_ARGS ?= -DCMAKE_C_FLAGS=-U__AMX_INT8__ -DCMAKE_CXX_FLAGS=-U__AMX_INT8__
+export CMAKE_ARGS
 # pip keeps compiled wheels and does not look at CMAKE_ARGS when it takes one from its cache.
-PIP    += $(if $(CMAKE_ARGS),--no-cache-dir)
+PIP    += --no-cache-dir
 SHOW   := $(BIN)/python .ci/progress.py $(V)/install.log
 PYTHON ?= $(shell .ci/find-python)
 ARGS   ?=
