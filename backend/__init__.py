@@ -3,7 +3,8 @@
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-#: The folder that holds ``backend/``, ``frontend/``, ``templates/`` and ``static/``, in a checkout and in a wheel alike.
+#: The folder that holds ``backend/``, ``frontend/``, ``templates/`` and ``static/``, in a
+#: checkout and in a wheel alike.
 ROOT = Path(__file__).resolve().parent.parent
 
 try:

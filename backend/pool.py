@@ -1,4 +1,4 @@
-"""Models by name, each served by an engine that outlives its processes. One model is the case n = 1.
+"""Models by name, each served by an engine that outlives its processes; one is the case n = 1.
 
 Life of an ``Engine``: loading → ready → (restarting → ready)* → closed; failed when the first load
 does not succeed. ``draining`` refuses new requests while the running ones finish.

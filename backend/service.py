@@ -75,9 +75,8 @@ class Generation:
                     self._count(len(tokens))
                     yield Text(text, tokens, self._timings)
                 case Done(_, finish, word, s):
-                    timings = Timings(
-                        s.n_prompt, s.n_cached, s.n_generated, s.prompt_ms, s.predicted_ms, s.queue_ms
-                    )
+                    counts = s.n_prompt, s.n_cached, s.n_generated
+                    timings = Timings(*counts, s.prompt_ms, s.predicted_ms, s.queue_ms)
                     yield Finished(finish, word, s.truncated, s.seed, s.slot, timings)
                     return
                 case Failed(_, code, message, extra):

@@ -81,7 +81,8 @@ def overhead(model: Llama, n_sequences: int, sampling: Sampling, n_steps: int = 
     ours, theirs = socket.socketpair()
     threading.Thread(target=_drain, args=(theirs,), daemon=True).start()
     for i in range(n_sequences):
-        add = Add(id=i, prompt=f"{i} is a number about which", sampling=sampling, max_tokens=n_steps + 20)
+        prompt = f"{i} is a number about which"
+        add = Add(id=i, prompt=prompt, sampling=sampling, max_tokens=n_steps + 20)
         admitted = core.admit(add)
         assert isinstance(admitted, Admitted)
         core.add(admitted)

@@ -1,4 +1,4 @@
-"""Throughput and waiting of 1, 4 and 8 clients: Corral, the kernels' ceiling, the packaged server."""
+"""Throughput and waiting of 1, 4 and 8 clients: Corral, its ceiling, the packaged server."""
 
 import asyncio
 from typing import Any
@@ -7,7 +7,7 @@ from bench import ceiling, servers
 from bench.load import Answer, together
 from bench.measure import median, table
 
-TOPICS = "a lighthouse,the sea,an old clock,a red fox,winter,a small town,bread,the moon".split(",")
+TOPICS = ["lighthouses", "the sea", "an old clock", "a red fox", "winter", "a town", "bread", "ice"]
 N_TOKENS = 64
 
 
@@ -70,7 +70,8 @@ def report(n_threads: int, rounds: int = 3) -> None:
             ]
         )
     table(
-        f"Clients at the same time, {N_TOKENS} tokens each, {n_threads} threads, median of {rounds}",
+        f"Clients at the same time, {N_TOKENS} tokens each, {n_threads} threads, "
+        f"median of {rounds}",
         [
             "clients",
             "ceiling tok/s",

@@ -41,8 +41,7 @@ async def _round(url: str, seed: int) -> tuple[float, float, float, float, int]:
             )
             for i in range(4)
         ]
-        while any(len(a.pieces) < 8 for a in running):
-            await asyncio.sleep(0.05)
+        await asyncio.sleep(3.0)  # all four are past their prompts
         since = time.perf_counter()
         await asyncio.sleep(QUIET_S)
         quiet = [g for a in running for g in a.gaps(since)]

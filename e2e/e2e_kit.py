@@ -53,12 +53,7 @@ class Server:
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self.service = Service(settings, Pool(settings))
         app = create_app(settings, self.service)
-        if not hasattr(app.state, "session_value"):  # SHIM
-            from corral.backend.api.guards import session_value  # SHIM
-            from corral.frontend import lifespan  # SHIM
 
-            app.state.session_value = session_value  # SHIM
-            app._lifespan_managers.append(lifespan)  # SHIM
         config = uvicorn.Config(app, log_config=None, ws="none", timeout_graceful_shutdown=1)
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
@@ -147,7 +142,20 @@ class Visitor:
         assert not left, left
 
 
-def say(page: Page, text: str) -> None:
-    """Types a message and sends it by the keyboard."""
+def write(page: Page, text: str) -> None:
+    """Types a message and presses Enter."""
     page.get_by_label("Message", exact=True).fill(text)
     page.keyboard.press("Enter")
+
+
+def say(page: Page, text: str) -> None:
+    """Sends a message; returns when it is in the transcript."""
+    said = page.locator(".turn.user")
+    n_said = said.count()
+    write(page, text)
+    expect(said).to_have_count(n_said + 1)
+
+
+def finished(page: Page) -> None:
+    """Waits for the reply to end."""
+    expect(page.locator("[aria-busy]")).to_have_count(0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from e2e_kit import DESKTOP, PHONE, SMALL_PHONE, Server, Visitor, say
+from e2e_kit import DESKTOP, PHONE, SMALL_PHONE, Server, Visitor, finished, say
 from playwright.sync_api import Page, expect
 
 RICH = """A reply with everything, and_one_very_long_word_that_does_not_want_to_be_broken_anywhere.
@@ -57,7 +57,7 @@ def test_every_state_is_accessible(
     expect(page.locator(".open pre")).to_be_visible()
     assert_accessible(page)
     server.control(hold=None)
-    expect(page.locator("[aria-busy]")).to_have_count(0)
+    finished(page)
     assert_accessible(page)
     say(page, "far too long " * 400)
     expect(page.get_by_role("alert")).to_be_visible()
@@ -99,7 +99,7 @@ def test_the_composer_stays_in_reach_and_nothing_scrolls_sideways(
     expect(page.locator("progress")).to_be_visible()
     assert_fits(page)
     server.control(hold=None)
-    expect(page.locator("[aria-busy]")).to_have_count(0)
+    finished(page)
     assert_fits(page)
     page.get_by_label("Message", exact=True).fill("\n".join(str(n) for n in range(60)))
     assert_fits(page)
@@ -111,7 +111,7 @@ def test_on_a_phone_the_list_is_a_drawer(server: Server, visitor: Visitor) -> No
     page = visitor.page(viewport=PHONE, has_touch=True)
     page.goto(server.url)
     say(page, "Found in the drawer")
-    expect(page.locator("[aria-busy]")).to_have_count(0)
+    finished(page)
     row = page.get_by_role("link", name="Found in the drawer")
     expect(row).to_be_hidden()
     page.get_by_role("button", name="Chats").click()
@@ -127,6 +127,6 @@ def test_on_a_phone_the_list_is_a_drawer(server: Server, visitor: Visitor) -> No
 def test_short_conversations_begin_at_the_top(server: Server, page: Page) -> None:
     page.goto(server.url)
     say(page, "Short")
-    expect(page.locator("[aria-busy]")).to_have_count(0)
+    finished(page)
     box = page.get_by_role("article", name="You").bounding_box()
     assert box is not None and box["y"] < 120

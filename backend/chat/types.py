@@ -38,7 +38,7 @@ class Message(Struct, frozen=True, kw_only=True):
     """
 
     role: str
-    content: str | None | UnsetType = UNSET
+    content: str | UnsetType | None = UNSET
     fields: dict[str, Any] = {}
 
 
@@ -70,7 +70,7 @@ class Effective(Struct, frozen=True, kw_only=True):
 
 
 class Reading(Struct, frozen=True):
-    """Prompt tokens done: ``processed`` of ``total`` including the ``cached``; ``time_ms`` spent."""
+    """Prompt tokens done: ``processed`` of ``total`` including the ``cached``; after ``time_ms``."""
 
     total: int
     cached: int
@@ -99,7 +99,8 @@ class Timings(Struct, frozen=True):
 
 
 class Finished(Struct, frozen=True):
-    """The answer is complete. ``truncated``: the context ended before it did. ``seed``: the one used."""
+    """The answer is complete. ``truncated``: the context ended before it did. ``seed``: the one
+    that was used."""
 
     finish: FinishKind
     stopping_word: str

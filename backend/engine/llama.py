@@ -119,7 +119,7 @@ _gil_lib = ctypes.PyDLL(lib._lib._name)
 
 
 def _check_file(path: Path) -> None:
-    """Raises ``LoadError`` for what can be told without llama.cpp, in plainer words than its own."""
+    """Raises ``LoadError`` for what can be told without llama.cpp, in plainer words."""
     if not path.exists():
         raise LoadError(f"{path}: no such file")
     if not path.is_file():
@@ -240,8 +240,8 @@ class Llama:
         return 2 * n_kv * (key + value)
 
     def _fit_context(self, n_ctx: int, may_shrink: bool) -> int:
-        """``n_ctx``, or what the memory holds when it may shrink: llama.cpp is killed, or takes half
-        a minute to fail, when asked for far more than there is."""
+        """``n_ctx``, or what the memory holds when it may shrink: llama.cpp is killed, or takes
+        half a minute to fail, when asked for far more than there is."""
         per_token, available = max(1, self._kv_bytes_per_token()), _available_bytes()
         if available is None or n_ctx * per_token <= available * 0.8:
             return n_ctx
@@ -326,8 +326,8 @@ class Llama:
         return buffer[:n]
 
     def tokenize_prompt(self, prompt: str | list[int | str]) -> list[int]:
-        """Token ids of a prompt: special tokens in text count, and there is exactly one BOS in front
-        when the model wants one and the prompt begins with text."""
+        """Token ids of a prompt: special tokens in text count, and there is exactly one BOS in
+        front when the model wants one and the prompt begins with text."""
         parts = [prompt] if isinstance(prompt, str) else prompt
         tokens: list[int] = []
         for part in parts:
@@ -398,8 +398,8 @@ class Llama:
             lib.llama_set_n_threads(self._ctx, n, n)
 
     def decode(self, rows: list[Row]) -> list[int]:
-        """Computes one batch of at most ``n_batch`` tokens. Returns each row's index for ``sample``.
-        Raises ``KvFull`` or ``DecodeFailed``."""
+        """Computes one batch of at most ``n_batch`` tokens. Returns each row's index for
+        ``sample``. Raises ``KvFull`` or ``DecodeFailed``."""
         indexes = self._batch.fill(rows)
         rc = lib.llama_decode(self._ctx, self._batch.c)
         if rc == 1:
@@ -421,7 +421,9 @@ class Llama:
     def _stage(self, stage: sampling.Stage) -> Any:
         match stage:
             case sampling.Bias(pairs):
-                entries = (lib.llama_logit_bias * len(pairs))(*pairs)
+                entries = (lib.llama_logit_bias * len(pairs))(
+                    *(lib.llama_logit_bias(token, bias) for token, bias in pairs)
+                )
                 return lib.llama_sampler_init_logit_bias(self.n_vocab, len(pairs), entries)
             case sampling.Penalties(last_n, repeat, frequency, presence):
                 return lib.llama_sampler_init_penalties(
@@ -447,7 +449,7 @@ class Llama:
         return np.ctypeslib.as_array(pointer, (self.n_vocab,))
 
     def sample(self, sampler: Sampler, index: int) -> int:
-        """Chooses the next token from a row's logits and tells the sampler. Raises ``NotFinite``."""
+        """Chooses the next token from a row's logits, and tells the sampler. Raises NotFinite."""
         logits = self.logits(index)
         best = int(logits.argmax())
         if not math.isfinite(logits[best]):

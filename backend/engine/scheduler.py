@@ -65,6 +65,11 @@ class Plan(NamedTuple):
         return not self.calls
 
 
+def _n_own(sequence: Sequence, leader: tuple[Sequence, int] | None) -> int:
+    """Known tokens for which a sequence needs new cells: those its leader will not compute for it."""
+    return sequence.n_left if leader is None else len(sequence.tokens) - leader[1]
+
+
 class Scheduler:
     """Waiting and running sequences, and the cells they hold.
 
@@ -199,19 +204,22 @@ class Scheduler:
         for sequence in self.running:
             if sequence.leader is not None and sequence.leader[0] is leader:
                 self._follow(sequence)
-                sequence.leader = None
-                self._find_leader(sequence, besides=leader)
+                sequence.leader = self._find_leader(sequence, sequence.n_computed, besides=leader)
 
-    def _find_leader(self, sequence: Sequence, besides: Sequence | None = None) -> None:
+    def _find_leader(
+        self, sequence: Sequence, n_known: int, besides: Sequence | None = None
+    ) -> tuple[Sequence, int] | None:
+        """Who is reading the most tokens that this sequence needs beyond its first ``n_known``."""
         if not (self.can_share and sequence.add.cache_prompt):
-            return
-        best = sequence.n_computed + MIN_FOLLOW - 1
+            return None
+        best, leader = n_known + MIN_FOLLOW - 1, None
         for other in self.running:
             if other is besides or other.order >= sequence.order or not other.is_reading:
                 continue
             n = min(common_prefix(other.tokens, sequence.tokens), len(sequence.tokens) - 1)
             if n > best and n > other.n_computed:
-                best, sequence.leader = n, (other, n)
+                best, leader = n, (other, n)
+        return leader
 
     # --- (2) admission --------------------------------------------------------------------------
 
@@ -228,15 +236,16 @@ class Scheduler:
 
     def _try_admit(self, sequence: Sequence) -> bool:
         source, n_shared = self._longest_prefix(sequence)
+        leader = self._find_leader(sequence, n_shared)
         if isinstance(source, CachedPrefix):
             self.cache.touch(source)
         sequence.seq_id = self._take_seq_id()
         if source is not None:
             # On the books only: the check below needs to know which cells are no longer evictable.
             self.cells.share(source.seq_id, sequence.seq_id, 0, n_shared)
-        promised = sum(s.n_left + HEADROOM for s in self.running)
+        promised = sum(_n_own(s, s.leader) + HEADROOM for s in self.running)
         room = self.cells.n_free + self.cells.n_only_in(self.cache.seq_ids)
-        fits = len(sequence.tokens) - n_shared + promised <= room
+        fits = min(len(sequence.tokens) - n_shared, _n_own(sequence, leader)) + promised <= room
         self.cells.cut(sequence.seq_id, 0)
         if self.running and not fits:
             self._free_seq_ids.append(sequence.seq_id)
@@ -249,7 +258,7 @@ class Scheduler:
             self._share(source, sequence, n_shared)
             if isinstance(source, CachedPrefix) and n_shared == len(source.tokens):
                 self._evict(source.seq_id)
-        self._find_leader(sequence)
+        sequence.leader = leader
         return True
 
     def _longest_prefix(

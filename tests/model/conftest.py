@@ -53,7 +53,7 @@ class Serving:
 
     def __init__(self, *flags: str, env: dict[str, str] | None = None) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "/tmp/corralrun.py", "serve", "--port", "0", *flags],
+            [sys.executable, "-m", "corral.backend", "serve", "--port", "0", *flags],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -205,7 +205,7 @@ def test_the_prompt_has_exactly_one_bos_when_the_model_wants_one(llama: Llama) -
 
 
 def test_text_round_trips_through_tokens(llama: Llama) -> None:
-    for text in ["plain", "naïve café", "日本語とemoji 👩‍🚀🎉", "tabs\tand\n\nlines", " lead", "\0x"]:
+    for text in ["plain", "naïve café", "日本語とemoji 👩‍🚀🎉", "tabs\tand\n\nlines", " a", "\0x"]:
         tokens = llama.tokenize(text, add_special=False, parse_special=False)
         assert b"".join(llama.piece(t) for t in tokens).decode() == text
 

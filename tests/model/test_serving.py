@@ -52,9 +52,7 @@ def test_start_up_prints_address_model_context_and_slots(server: Any) -> None:
 
 
 def test_the_openai_client_chats_without_streaming(sdk: openai.OpenAI) -> None:
-    answer = sdk.chat.completions.create(
-        model="any", messages=HI, temperature=0, max_tokens=20
-    )
+    answer = sdk.chat.completions.create(model="any", messages=HI, temperature=0, max_tokens=20)
     assert "Hello" in (answer.choices[0].message.content or "")
     assert answer.choices[0].finish_reason == "stop"
     assert answer.usage is not None
@@ -62,9 +60,7 @@ def test_the_openai_client_chats_without_streaming(sdk: openai.OpenAI) -> None:
 
 
 def test_the_openai_client_streams_the_same_text(sdk: openai.OpenAI) -> None:
-    whole = sdk.chat.completions.create(
-        model="any", messages=HI, temperature=0, max_tokens=20
-    )
+    whole = sdk.chat.completions.create(model="any", messages=HI, temperature=0, max_tokens=20)
     chunks = list(
         sdk.chat.completions.create(
             model="any",
@@ -147,9 +143,8 @@ def test_sixty_mixed_requests_with_random_departures_leave_all_slots_idle(
                 assert answer.status_code == 200, answer.text
                 return i, answer.json()["choices"][0]["message"]["content"]
             with mine.stream("POST", "/v1/chat/completions", json={**body, "stream": True}) as s:
-                text, n = "", 0
-                for event in events(s):
-                    n += 1
+                text = ""
+                for n, event in enumerate(events(s), 1):
                     if patience is not None and n > patience:
                         return i, None
                     text += event["choices"][0]["delta"].get("content") or ""
@@ -181,9 +176,7 @@ def test_when_the_engine_dies_each_stream_ends_once_and_service_returns(
     assert answer.status_code == 200, answer.text
 
 
-def test_a_termination_signal_lets_the_running_answer_finish(
-    serve: Any, tmp_path: Path
-) -> None:
+def test_a_termination_signal_lets_the_running_answer_finish(serve: Any, tmp_path: Path) -> None:
     with serve("--threads", "1", "--data-dir", str(tmp_path)) as server:
         body = {"prompt": "Once", "n_predict": 150, "ignore_eos": True, "stream": True}
         with (
