@@ -116,6 +116,9 @@ def serve(settings: Settings) -> int:
         format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
         stream=sys.stderr,
     )
+    # Its lines would surround ours; what matters of them is printed by ``Server``.
+    if settings.log_level == "info":
+        logging.getLogger("uvicorn.error").setLevel("WARNING")
     service = Service(settings, Pool(settings))
     config = uvicorn.Config(
         create_app(settings, service),

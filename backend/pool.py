@@ -54,6 +54,7 @@ class Request:
         self.accepted: asyncio.Future[Accepted] = asyncio.get_running_loop().create_future()
         self.has_started = False
         self.was_resent = False
+        self.was_aborted = False
         self.has_ended = False
         self._outputs: collections.deque[Output] = collections.deque()
         self._arrived = asyncio.Event()
@@ -95,6 +96,7 @@ class Engine:
         self.n_restarts = 0
         self._config = config
         self._client: EngineClient | None = None
+        self._is_up = False  # the client's process has been given the requests
         self._requests: dict[int, Request] = {}
         self._state_changed = asyncio.Event()
         self._supervisor: asyncio.Task[None] | None = None
@@ -118,7 +120,8 @@ class Engine:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._wait_for(lambda: not self._requests), timeout_s)
         for request in list(self._requests.values()):
-            self.abort(request.add.id)
+            if self._is_up and self._client is not None:
+                self._client.abort(request.add.id)
             self._deliver(Failed(request.add.id, "draining", "the server is shutting down"))
 
     async def close(self) -> None:
@@ -173,6 +176,7 @@ class Engine:
     def _come_up(self, client: EngineClient) -> None:
         if self.state != "draining":
             self._set_state("ready")
+        self._is_up = True
         for request in self._requests.values():
             request.was_resent = True
             client.submit(request.add)
@@ -181,6 +185,9 @@ class Engine:
         log.error("the engine %s; starting another", reason)
         if self.state != "draining":
             self._set_state("restarting")
+        self._is_up = False
+        for request in [r for r in self._requests.values() if r.was_aborted]:
+            self._deliver(_cancelled(request))
         message = f"the engine {reason} while working on this request"
         self._fail_all(lambda r: r.has_started or r.was_resent, message)
 
@@ -195,8 +202,8 @@ class Engine:
         Raises Refused or Broken. Leaving early aborts it."""
         client = await self._ready_client()
         request = Request(add)
-        self._requests[add.id] = request
         client.submit(add)
+        self._requests[add.id] = request
         try:
             await request.accepted
         except BaseException:
@@ -206,13 +213,14 @@ class Engine:
 
     def abort(self, request_id: int) -> None:
         """Ends a request; its last output says so."""
-        if request_id not in self._requests or self._client is None:
+        request = self._requests.get(request_id)
+        if request is None:
             return
-        if self.state == "restarting":
-            nothing = Stats(0, 0, 0, 0.0, 0.0, 0.0, 0, -1, False)
-            self._deliver(Done(request_id, "cancelled", "", nothing))
-        else:
+        request.was_aborted = True
+        if self._is_up and self._client is not None:
             self._client.abort(request_id)
+        else:
+            self._deliver(_cancelled(request))
 
     async def call(self, method: str, args: dict[str, Any]) -> Any:
         """Asks the vocabulary. Raises Refused or Broken."""
@@ -285,6 +293,12 @@ class Engine:
         while not condition():
             self._state_changed.clear()
             await self._state_changed.wait()
+
+
+def _cancelled(request: Request) -> Done:
+    """How an aborted request ends when its engine is gone."""
+    nothing = Stats(0, 0, 0, 0.0, 0.0, 0.0, 0, -1, False)
+    return Done(request.add.id, "cancelled", "", nothing)
 
 
 class Pool:

@@ -10,15 +10,16 @@ def main() -> None:
     """Runs the parts named on the command line, or all."""
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("parts", nargs="*", help="overhead, clients, gaps, neighbour; default: all")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--threads", default="auto", help="of every contestant; auto: ours adapt")
     parser.add_argument("--rounds", type=int, default=3)
     arguments = parser.parse_args()
     parts = arguments.parts or ["overhead", "clients", "gaps", "neighbour"]
+    threads = os.cpu_count() or 1 if arguments.threads == "auto" else int(arguments.threads)
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     if "overhead" in parts:
-        ceiling.report(arguments.threads)
+        ceiling.report(threads)
     if "clients" in parts:
-        clients.report(arguments.threads, arguments.rounds)
+        clients.report(threads, arguments.threads, arguments.rounds)
     if "gaps" in parts:
         gaps.report(arguments.threads, arguments.rounds)
     if "neighbour" in parts:

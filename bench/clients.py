@@ -29,7 +29,7 @@ def _rate(answers: list[Answer]) -> float:
     return sum(len(a.pieces) for a in answers) / (max(a.pieces[-1] for a in answers) - began)
 
 
-def report(n_threads: int, rounds: int = 3) -> None:
+def report(n_threads: int, ours_threads: str, rounds: int = 3) -> None:
     """Prints tokens per second and ratios. The three take turns, so that noise meets all alike."""
     counts = (1, 4, 8)
     rates: dict[tuple[str, int], list[float]] = {}
@@ -37,7 +37,7 @@ def report(n_threads: int, rounds: int = 3) -> None:
     path = "/v1/chat/completions"
     model = ceiling.load(n_threads)
     template = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
-    flags = ("--threads", str(n_threads), "--parallel", "8")
+    flags = ("--threads", ours_threads, "--parallel", "8")
     with servers.corral(*flags) as ours, servers.packaged(n_threads) as theirs:
         for n in counts:
             bodies = _bodies(n)

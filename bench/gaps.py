@@ -57,10 +57,10 @@ async def _round(url: str, seed: int) -> tuple[float, float, float, float, int]:
         return median(quiet), percentile(busy, 99), median(alone), beside, len(busy)
 
 
-def report(n_threads: int, rounds: int = 3) -> None:
+def report(threads: str, rounds: int = 3) -> None:
     """Prints the ratios the design promises to keep, per round."""
     rows = []
-    with servers.corral("--threads", str(n_threads), "--parallel", "5") as url:
+    with servers.corral("--threads", threads, "--parallel", "5") as url:
         for i in range(rounds):
             quiet, p99, alone, beside, n = asyncio.run(_round(url, 1000 * i))
             rows.append(
@@ -75,7 +75,7 @@ def report(n_threads: int, rounds: int = 3) -> None:
                 ]
             )
     table(
-        f"Four streams and a prompt of {N_PROMPT} tokens, {n_threads} threads "
+        f"Four streams and a prompt of {N_PROMPT} tokens, threads {threads} "
         "(at most 5.0 and 1.50)",
         [
             "quiet p50 ms",

@@ -128,7 +128,7 @@ def test_a_page_loaded_again_in_the_middle_goes_on_without_doubling(
     expect(page.get_by_role("button", name="Stop")).to_be_visible()
     server.control(hold=None)
     finished(page)
-    expect(reply.locator(".md")).to_have_text(text)
+    expect(page.locator("article > .md")).to_have_text(text)
 
 
 def test_a_reply_goes_on_when_nobody_looks_and_two_pages_can_watch_it(
@@ -147,9 +147,9 @@ def test_a_reply_goes_on_when_nobody_looks_and_two_pages_can_watch_it(
     first.goto(server.url)
     server.control(hold=None)
     finished(second)
-    expect(second.locator(".md")).to_have_text(text)
+    expect(second.locator("article > .md")).to_have_text(text)
     first.goto(second.url)
-    expect(first.locator(".md")).to_have_text(text)
+    expect(first.locator("article > .md")).to_have_text(text)
 
 
 def test_a_hidden_page_catches_up_when_it_is_looked_at_again(server: Server, page: Page) -> None:
@@ -167,7 +167,7 @@ def test_a_hidden_page_catches_up_when_it_is_looked_at_again(server: Server, pag
     server.until(lambda _: server.is_idle())
     page.evaluate(hide, False)
     finished(page)
-    expect(page.locator(".md")).to_have_text(text)
+    expect(page.locator("article > .md")).to_have_text(text)
 
 
 def test_those_who_wait_are_told_their_place(server: Server, visitor: Visitor) -> None:
@@ -331,3 +331,22 @@ def test_the_end_is_followed_until_somebody_reads_further_up(server: Server, pag
     assert abs(after["y"] - before["y"]) < 2
     page.get_by_role("button", name="Jump to latest").click()
     expect(page.get_by_role("button", name="Jump to latest")).to_be_hidden()
+
+
+def test_a_server_that_is_gone_is_said_and_the_page_goes_on_when_it_is_back(
+    server: Server, visitor: Visitor
+) -> None:
+    visitor.expected += ["ERR_INTERNET_DISCONNECTED", "Failed to fetch", "network error"]
+    context = visitor.context()
+    page = context.new_page()
+    page.goto(server.url)
+    say(page, "First")
+    finished(page)
+    context.set_offline(True)
+    write(page, "Nobody hears this")
+    expect(page.get_by_role("alert")).to_contain_text("cannot be reached")
+    expect(page.get_by_label("Message", exact=True)).to_have_value("Nobody hears this")
+    context.set_offline(False)
+    expect(page.get_by_role("alert")).to_have_count(0)
+    page.get_by_role("button", name="Send").click()
+    expect(page.locator("article > .md").last).to_have_text("Nobody hears this")

@@ -7,7 +7,7 @@ from litestar.types import ControllerRouterHandler
 from corral.backend.errors import CorralError
 from corral.frontend import actions, login, pages, static
 from corral.frontend.site import lifespan
-from corral.frontend.wire import failure, framework_failure, known_host, own_form
+from corral.frontend.wire import failure, framework_failure, known_host, own_form, unforeseen
 
 __all__ = ["handlers", "lifespan"]
 
@@ -32,7 +32,11 @@ handlers: list[ControllerRouterHandler] = [
             static.asset,
         ],
         guards=[known_host, own_form],
-        exception_handlers={CorralError: failure, HTTPException: framework_failure},
+        exception_handlers={
+            CorralError: failure,
+            HTTPException: framework_failure,
+            Exception: unforeseen,
+        },
         include_in_schema=False,
     )
 ]

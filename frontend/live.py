@@ -15,7 +15,7 @@ import msgspec
 
 from corral.backend.chat import types as chat
 from corral.backend.chat.types import ChatRequest, Event, Finished, Reading, Text, Timings
-from corral.backend.errors import CorralError
+from corral.backend.errors import Broken, CorralError
 from corral.backend.store import Figures, Message, Outcome, Store
 from corral.frontend.growing import Document
 
@@ -234,6 +234,10 @@ class Live:
         reply.message = reply.standing(outcome)
         try:
             await self._write(reply.message)
+        except Broken as error:
+            # Whoever looks now still sees the text, and that it will not be there later.
+            unsaved = f"{outcome.error}. The reply is not saved: {error.message}".lstrip(". ")
+            reply.message = reply.standing(Outcome(status="error", error=unsaved))
         finally:
             del self._replies[reply.id]
             reply.phase = "ended"

@@ -120,9 +120,12 @@ async def events(request: AnyRequest, message_id: FromPath[int]) -> Stream:
     has ended is only the last of these. Raises Refused not_found."""
     site = site_of(request)
     reply = site.live.get(message_id)
-    ended = b"" if reply is not None else await streams.final(site, message_id)
+    if reply is not None:
+        content = streams.follow(site, reply)
+    else:
+        content = _once(await streams.final(site, await site.store.message(message_id)))
     return Stream(
-        streams.follow(site, reply) if reply is not None else _once(ended),
+        content,
         media_type="text/event-stream",
         headers={"cache-control": "no-store", "x-accel-buffering": "no"},
     )

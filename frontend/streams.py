@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator
 
 from corral.backend.errors import Refused
+from corral.backend.store import Message
 from corral.frontend import views
 from corral.frontend.live import Reply
 from corral.frontend.markdown import escape_code
@@ -105,15 +106,14 @@ async def follow(site: Site, reply: Reply) -> AsyncIterator[bytes]:
             await asyncio.wait_for(reply.ended.wait(), pause_s)
         await reply.changed(seen, LOOK_S)
     try:
-        yield await final(site, reply.id)
+        yield await final(site, reply.message)
     except Refused:  # deleted by another page
         yield message("", "end")
 
 
-async def final(site: Site, message_id: int) -> bytes:
+async def final(site: Site, reply: Message) -> bytes:
     """The end: the whole turn as it will be on every later page, and the composer for the next.
-    Raises Refused not_found when it was deleted meanwhile."""
-    reply = await site.store.message(message_id)
+    Raises Refused not_found when its conversation was deleted meanwhile."""
     _, messages = await site.store.get(reply.conversation_id)
     html = await asyncio.to_thread(
         site.html,

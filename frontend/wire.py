@@ -1,6 +1,7 @@
 """How pages travel: the site's parts, HTML replies with their headers, and who may send forms."""
 
 import ipaddress
+import logging
 from collections.abc import Mapping
 from typing import Any, TypeAlias, cast
 from urllib.parse import urlsplit
@@ -10,9 +11,11 @@ from litestar.connection import ASGIConnection
 from litestar.exceptions import HTTPException
 from litestar.handlers import BaseRouteHandler
 
-from corral.backend.errors import CorralError, Refused
+from corral.backend.errors import Broken, CorralError, Refused
 from corral.backend.settings import Settings
 from corral.frontend.site import Site
+
+log = logging.getLogger("corral.frontend")
 
 AnyRequest: TypeAlias = Request[Any, Any, Any]
 
@@ -119,3 +122,9 @@ def framework_failure(request: AnyRequest, error: HTTPException) -> Response[str
     """An error of the framework's own, such as a form that is too large."""
     kind = {404: "not_found", 413: "too_large"}.get(error.status_code, "invalid")
     return failure(request, Refused(error.detail or "This did not work", kind=kind))
+
+
+def unforeseen(request: AnyRequest, error: Exception) -> Response[str]:
+    """A fault of ours: the log has it, the page says so."""
+    log.error("%s %s failed", request.method, request.scope["path"], exc_info=error)
+    return failure(request, Broken("Something went wrong in the server; see its log"))

@@ -46,7 +46,29 @@ document.addEventListener("htmx:after:swap", (event) => {
   if (event.target.id === "composer") scroll.scrollTop = 0;
 });
 
-// The session ended: the browser is sent to the login page and comes back here.
+// What the server cannot say itself. The text in the box stays where it is.
+function notice(words) {
+  const p = document.createElement("p");
+  p.className = "error";
+  p.setAttribute("role", "alert");
+  p.textContent = words;
+  byId("notice").replaceChildren(p);
+}
+
+let isLost = false;
+function lost() {
+  if (!isLost) notice("The server cannot be reached. This page goes on when it is back.");
+  isLost = true;
+}
+function found() {
+  if (isLost) byId("notice").replaceChildren();
+  isLost = false;
+}
+document.addEventListener("htmx:error", (event) => event.detail.ctx && lost());
+document.addEventListener("htmx:sse:error", lost);
+document.addEventListener("htmx:sse:after:connection", found);
 document.addEventListener("htmx:after:request", (event) => {
-  if (event.detail.ctx?.response?.status === 401) location.reload();
+  if (event.detail.ctx.response.status === 401) {
+    notice("You are logged out. Log in on another page, then go on here.");
+  } else found();
 });

@@ -69,6 +69,8 @@ class EngineClient:
         self.load_progress = 0.0
         self.snapshot: Snapshot | None = None
         self.pid = 0
+        self._said_why = False
+        self._watch: asyncio.Task[None] | None = None
         self._link_closed = asyncio.Event()
         self._process: asyncio.subprocess.Process | None = None
         self._transport: asyncio.WriteTransport | None = None
@@ -83,24 +85,32 @@ class EngineClient:
             with contextlib.suppress(OSError):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22)
         with theirs:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "corral.backend.engine.worker",
-                str(theirs.fileno()),
-                msgspec.json.encode(self._config).decode(),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.PIPE,
-                pass_fds=(theirs.fileno(),),
-                env={**ENVIRONMENT, **os.environ},
-                start_new_session=True,  # Ctrl-C in a terminal is the server's to handle
-            )
+            # The link first: from here on ``close`` works, wherever this is cancelled.
+            link, _ = await loop.create_unix_connection(lambda: _Link(self), sock=ours)
+            self._transport = link
+            try:
+                self._process = await self._spawn(theirs)
+            except OSError as error:
+                link.close()
+                raise EngineDied(f"could not be started: {error.strerror}") from None
         self.pid = self._process.pid
-        transport, _ = await loop.create_unix_connection(lambda: _Link(self), sock=ours)
-        self._transport = transport
         self._watch = asyncio.create_task(self._wait_for_exit())
         return await self._ready
+
+    async def _spawn(self, theirs: socket.socket) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "corral.backend.engine.worker",
+            str(theirs.fileno()),
+            msgspec.json.encode(self._config).decode(),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+            pass_fds=(theirs.fileno(),),
+            env={**ENVIRONMENT, **os.environ},
+            start_new_session=True,  # Ctrl-C in a terminal is the server's to handle
+        )
 
     def submit(self, add: Add) -> None:
         """Sends a request; its outputs come through ``on_outputs``."""
@@ -117,24 +127,24 @@ class EngineClient:
         self._next_call += 1
         call = Call(self._next_call, method, args)
         future = self._calls[call.id] = asyncio.get_running_loop().create_future()
-        self._send(call)
         try:
+            self._send(call)
             return await future
         finally:
             del self._calls[call.id]
 
     async def close(self) -> None:
         """Ends the process: closing the socket is its order to go."""
-        if self._process is None:
-            return
         if self._transport is not None:
             self._transport.close()
-        try:
-            await asyncio.wait_for(asyncio.shield(self.exited), 5)
-        except TimeoutError:
+        if self._process is None:
+            return
+        # Not ``exited``: a server that stops in a hurry cancels the task that would resolve it.
+        if self._watch is not None:
+            await asyncio.wait({self._watch}, timeout=5)
+        if not self.exited.done():
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
-            await self.exited
 
     def _send(self, command: Command) -> None:
         if self._transport is not None and not self._transport.is_closing():
@@ -161,20 +171,27 @@ class EngineClient:
                 self.load_progress = progress
             case Ready(info):
                 self.load_progress = 1.0
-                self._ready.set_result(info)
+                if not self._ready.done():  # nobody waits after a cancelled start
+                    self._ready.set_result(info)
             case LoadFailed(message):
-                self._ready.set_exception(ModelNotLoaded(message))
+                self._said_why = True
+                if not self._ready.done():
+                    self._ready.set_exception(ModelNotLoaded(message))
 
     async def _wait_for_exit(self) -> None:
         assert self._process is not None and self._process.stderr is not None
-        async for line in self._process.stderr:
-            text = line.decode("utf-8", "replace").rstrip()
-            self._stderr.append(text)
-            log.debug("engine: %s", text)
+        tail = b""  # not by lines: asyncio gives up at one that is too long
+        while data := await self._process.stderr.read(1 << 14):
+            *lines, tail = (tail + data).split(b"\n")
+            self._log_lines(lines)
+            if len(tail) > 1 << 14:
+                self._log_lines([tail])
+                tail = b""
+        self._log_lines([tail] if tail else [])
         code = await self._process.wait()
         await self._link_closed.wait()
         reason = _how_it_ended(code)
-        if code != 0:
+        if code != 0 and not self._said_why:
             log.error("engine process %d %s; its last words:", self.pid, reason)
             for text in self._stderr:
                 log.error("  %s", text)
@@ -184,6 +201,12 @@ class EngineClient:
             if not future.done():
                 future.set_exception(EngineDied(reason))
         self.exited.set_result(reason)
+
+    def _log_lines(self, lines: list[bytes]) -> None:
+        for line in lines:
+            text = line.decode("utf-8", "replace").rstrip()
+            self._stderr.append(text)
+            log.debug("engine: %s", text)
 
 
 class _Link(asyncio.Protocol):

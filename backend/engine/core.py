@@ -219,7 +219,8 @@ class EngineCore:
             Row(s.seq_id, s.n_computed, s.tokens[s.n_computed : s.n_computed + n], n == s.n_left)
             for s, n in chunks
         ]
-        self.runner.set_threads(self._threads.n)
+        n_rows = sum(n for _, n in chunks)
+        self.runner.set_threads(self._threads.choose(n_rows))
         began = self._clock()
         try:
             indexes = self.runner.decode(rows)
@@ -241,7 +242,6 @@ class EngineCore:
                 self.scheduler.rollback(chunks)
                 self._fail(chunks[0].sequence, str(error))
             return False
-        n_rows = sum(n for _, n in chunks)
         self._threads.observe(n_rows=n_rows, ms=(self._clock() - began) * 1e3)
         self._totals.decode_calls += 1
         self._totals.busy_slots += len(chunks)

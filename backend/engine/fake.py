@@ -115,7 +115,8 @@ class FakeLlama:
                 after = s.n_prompt * 2 // 5 if self._hold_after is None else self._hold_after
                 if s.n_computed >= after:
                     return True
-            if self._hold == "decode" and s.n_generated >= (self._hold_after or 8):
+            after = 8 if self._hold_after is None else self._hold_after
+            if self._hold == "decode" and s.n_generated >= max(1, after):
                 return True
         return False
 
@@ -232,6 +233,7 @@ def _reply(tokens: list[int]) -> int | None:
     for start in reversed(starts[:-1]):
         begin = start + 1 + len(_USER)
         if tokens[start + 1 : begin] == _USER:
-            answer = tokens[begin : tokens.index(END, begin)]
+            answer = tokens[begin : starts[-1]]
+            answer = answer[: answer.index(END)] if END in answer else answer
             return answer[done] if done < len(answer) else END
     return END

@@ -8,6 +8,7 @@ the main one, owns the model and everything in ``core``.
 import logging
 import os
 import queue
+import signal
 import socket
 import sys
 import threading
@@ -25,6 +26,7 @@ from corral.backend.engine.messages import (
     Accepted,
     Add,
     Call,
+    Command,
     Delta,
     EngineConfig,
     Failed,
@@ -59,10 +61,8 @@ class Worker:
         self._connection = connection
         self._config = config
         self._send_lock = threading.Lock()
-        self._texts: queue.SimpleQueue[Add | Call] = queue.SimpleQueue()
+        self._texts: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._inbox: queue.SimpleQueue[Admitted | Abort | Call] = queue.SimpleQueue()
-        self._last_added = 0
-        self._early_aborts: set[int] = set()
         self._snapshot_at = 0.0
 
     def run(self) -> NoReturn:
@@ -83,7 +83,7 @@ class Worker:
                 target_ms=config.step_target_ms,
                 tile_rows=self._runner.tile_rows,
             ),
-            threads=Threads(os.cpu_count() or 1, fixed=config.n_threads),
+            threads=Threads(usable_cpus(), fixed=config.n_threads),
         )
         self._send(Ready(self._runner.info))
         self._send(Step([], self._core.snapshot()))
@@ -108,7 +108,7 @@ class Worker:
             n_slots=config.n_slots,
             n_seq_max=n_seq_max,
             n_batch=max(config.n_batch, n_seq_max),
-            n_threads=config.n_threads or os.cpu_count() or 1,
+            n_threads=config.n_threads or usable_cpus(),
             check_tensors=config.check_tensors,
             plain_buffers=config.plain_buffers,
             flash_attn=config.flash_attn,
@@ -141,10 +141,10 @@ class Worker:
                 os._exit(0)  # the server is gone, and nothing here outlives it
             for body in frames.feed(data):
                 command = decode_command(body)
+                # An abort goes both ways: at once, and behind its request, which it may overtake.
                 if isinstance(command, Abort):
                     self._inbox.put(command)
-                else:
-                    self._texts.put(command)
+                self._texts.put(command)
 
     # --- text thread ----------------------------------------------------------------------------
 
@@ -153,6 +153,9 @@ class Worker:
             command = self._texts.get()
             if isinstance(command, Call):
                 self._answer(command)
+                continue
+            if isinstance(command, Abort):
+                self._inbox.put(command)
                 continue
             admitted = self._core.admit(command)
             if isinstance(admitted, Failed):
@@ -214,14 +217,9 @@ class Worker:
             self._runner.control(item.args)
             self._send(Reply(item.id))
         elif isinstance(item, Abort):
-            if not self._core.abort(item.id) and item.id > self._last_added:
-                self._early_aborts.add(item.id)  # it overtook its request
+            self._core.abort(item.id)
         else:
-            self._last_added = item.add.id
             self._core.add(item)
-            if item.add.id in self._early_aborts:
-                self._core.abort(item.add.id)
-            self._early_aborts = {i for i in self._early_aborts if i > item.add.id}
 
     def _publish(self, outputs: list[Output]) -> None:
         now = time.monotonic()
@@ -241,8 +239,31 @@ class Worker:
             os._exit(0)
 
 
+def usable_cpus() -> int:
+    """CPUs this process may use: those it is bound to, fewer if its control group has a quota."""
+    bound = getattr(os, "sched_getaffinity", None)  # not everywhere
+    n = len(bound(0)) if bound is not None else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        n = min(n, -(-int(quota) // int(period)))
+    except (OSError, ValueError):
+        pass  # no quota
+    return max(1, n)
+
+
+def _on_thread_error(error: threading.ExceptHookArgs) -> None:
+    """A thread that dies must not leave a process that looks alive and answers nothing."""
+    traceback.print_exception(error.exc_type, error.exc_value, error.exc_traceback)
+    os._exit(EXIT_BROKEN)
+
+
 def main() -> NoReturn:
     """Entry of the engine process."""
+    # A service manager may signal the whole group: running requests then still finish, because the
+    # server closes the connection when it wants this process gone.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.excepthook = _on_thread_error
     connection = socket.socket(fileno=int(sys.argv[1]))
     config = msgspec.json.decode(sys.argv[2], type=EngineConfig)
     os.dup2(2, 1)  # nothing C prints may get lost on a closed stdout

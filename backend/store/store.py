@@ -1,7 +1,7 @@
 """Conversations in SQLite. One thread owns the connection; callers await it.
 
 The other rooms see records, never rows. What a user has sent is on disk before anything else
-happens with it.
+happens with it. Every method raises Broken when the disk does not do its part.
 """
 
 import asyncio
@@ -111,7 +111,10 @@ class Store:
         assert self._db is not None, "the store is not open"
         db = self._db
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, lambda: work(db, *args, **kwargs))
+        try:
+            return await loop.run_in_executor(self._thread, lambda: work(db, *args, **kwargs))
+        except sqlite3.Error as error:  # a full disk, a file taken away
+            raise Broken(f"the conversations cannot be read or written: {error}") from error
 
 
 # --- on the store's thread ------------------------------------------------------------------------

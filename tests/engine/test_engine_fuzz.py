@@ -69,6 +69,15 @@ def machine(bench: Callable[..., Any], alone: Callable[..., Any], seen: dict[str
             self.asked: dict[int, tuple[str, dict[str, Any]]] = {}
             self.aborted: set[int] = set()
             self.n_stalled = 0
+            self.chunks: list[tuple[bool, int]] = []
+            plan = self.bench.scheduler.plan
+
+            def watched(budget: int) -> Any:
+                planned = plan(budget)
+                self.chunks = [(c.sequence.is_reading, c.n) for call in planned.calls for c in call]
+                return planned
+
+            self.bench.scheduler.plan = watched
 
         @rule(
             system=st.sampled_from(SYSTEMS),
@@ -98,11 +107,11 @@ def machine(bench: Callable[..., Any], alone: Callable[..., Any], seen: dict[str
                 self._step()
 
         def _step(self) -> None:
-            scheduler, answers = self.bench.scheduler, self.bench.answers
+            scheduler = self.bench.scheduler
             # Who must get a token: generating now, and still running after the step.
             before = {s: (s.n_generated, s.n_computed) for s in scheduler.running}
             generating = [s for s in scheduler.running if not s.is_reading]
-            n_before, n_computed = len(self.runner.n_rows), self.runner.n_computed
+            n_before = len(self.runner.n_rows)
             self.bench.step()
             for sequence in generating:
                 if sequence.is_running and sequence.n_computed >= before[sequence][1]:
@@ -110,11 +119,8 @@ def machine(bench: Callable[..., Any], alone: Callable[..., Any], seen: dict[str
             # Rows of a call, and prompt tokens of a step, are bounded.
             rows = self.runner.n_rows[n_before:]
             assert all(n <= self.runner.n_batch for n in rows) and len(rows) <= 2
-            assert self.runner.n_computed - n_computed <= len(before) + self.budget + 4
-            n_prompt = self.runner.n_computed - n_computed - len(
-                [s for s in generating if s.is_running or answers[s.id].ends]
-            )
-            assert n_prompt <= self.budget
+            assert sum(n for is_reading, n in self.chunks if is_reading) <= self.budget
+            assert all(n == 1 for is_reading, n in self.chunks if not is_reading)
             assert rows or not scheduler.running
             # The oldest is never passed over for long.
             oldest = min(before, key=lambda s: s.order, default=None)
