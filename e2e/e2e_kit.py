@@ -52,9 +52,9 @@ class Server:
         self._socket.bind(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self.service = Service(settings, Pool(settings))
-        app = create_app(settings, self.service)
+        self.app = create_app(settings, self.service)
 
-        config = uvicorn.Config(app, log_config=None, ws="none", timeout_graceful_shutdown=1)
+        config = uvicorn.Config(self.app, log_config=None, ws="none", timeout_graceful_shutdown=1)
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
         self._ready: concurrent.futures.Future[asyncio.AbstractEventLoop]

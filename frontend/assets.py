@@ -3,12 +3,12 @@
 import hashlib
 from pathlib import Path
 
-#: What is served, by ending.
+#: What is served, by ending; text is UTF-8, which Litestar adds.
 TYPES = {
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css",
+    ".js": "text/javascript",
     ".svg": "image/svg+xml",
-    ".txt": "text/plain; charset=utf-8",
+    ".txt": "text/plain",
     ".woff2": "font/woff2",
 }
 

@@ -91,6 +91,8 @@ class Reply:
         self.version = 0
         self.generation: Generation | None = None
         self.task: asyncio.Task[None] | None = None
+        self.has_begun = False
+        self.is_stopping = False
         self.ended = asyncio.Event()
         self._text: list[str] = []
         self._began_s = time.monotonic()
@@ -119,9 +121,11 @@ class Reply:
 
     def stop(self) -> None:
         """Ends it as soon as the engine can; what was written stays."""
+        self.is_stopping = True
         if self.generation is not None:
             self.generation.abort()
-        elif self.task is not None:
+        # A task cancelled before its first step would never get to its end.
+        elif self.has_begun and self.phase != "ended" and self.task is not None:
             self.task.cancel()
 
     def enter(self, phase: Phase) -> None:
@@ -219,7 +223,10 @@ class Live:
     async def _run(self, reply: Reply) -> None:
         # What stands if anything unforeseen happens below; the task then shows its traceback.
         outcome = Outcome(status="error", error="Something went wrong in the server; see its log")
+        reply.has_begun = True
         try:
+            if reply.is_stopping:
+                raise asyncio.CancelledError
             outcome = await self._answer(reply)
         except CorralError as error:
             outcome = Outcome(status="error", error=sentence(error.message))
@@ -231,6 +238,7 @@ class Live:
             await self._finish(reply, outcome)
 
     async def _finish(self, reply: Reply, outcome: Outcome) -> None:
+        reply.phase = "ended"
         reply.message = reply.standing(outcome)
         try:
             await self._write(reply.message)
@@ -240,7 +248,6 @@ class Live:
             reply.message = reply.standing(Outcome(status="error", error=unsaved))
         finally:
             del self._replies[reply.id]
-            reply.phase = "ended"
             reply.ended.set()
             reply.touch()
 

@@ -20,8 +20,8 @@ from corral.backend.engine.messages import (
     Command,
     EngineConfig,
     FrameReader,
-    Loading,
     LoadFailed,
+    Loading,
     ModelInfo,
     Output,
     Ready,
@@ -37,6 +37,9 @@ log = logging.getLogger("corral.engine")
 #: Set before llama.cpp is loaded. Without the first, an abort starts a debugger; the second bounds
 #: how long a thread spins at a barrier while its partner does not run.
 ENVIRONMENT = {"GGML_NO_BACKTRACE": "1", "GOMP_SPINCOUNT": "1000"}
+
+#: An engine process gets this long to go before it is killed.
+CLOSE_PATIENCE_S = 5.0
 
 
 class ModelNotLoaded(Exception):
@@ -58,9 +61,7 @@ class EngineClient:
     words, once the process is gone; nothing arrives after that.
     """
 
-    def __init__(
-        self, config: EngineConfig, on_outputs: Callable[[list[Output]], None]
-    ) -> None:
+    def __init__(self, config: EngineConfig, on_outputs: Callable[[list[Output]], None]) -> None:
         self._config = config
         self._on_outputs = on_outputs
         self._calls: dict[int, asyncio.Future[Any]] = {}
@@ -141,10 +142,12 @@ class EngineClient:
             return
         # Not ``exited``: a server that stops in a hurry cancels the task that would resolve it.
         if self._watch is not None:
-            await asyncio.wait({self._watch}, timeout=5)
+            await asyncio.wait({self._watch}, timeout=CLOSE_PATIENCE_S)
         if not self.exited.done():
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
+            if self._watch is not None:
+                await asyncio.wait({self._watch}, timeout=CLOSE_PATIENCE_S)
 
     def _send(self, command: Command) -> None:
         if self._transport is not None and not self._transport.is_closing():
@@ -161,22 +164,15 @@ class EngineClient:
                 if outputs:
                     self._on_outputs(outputs)
             case Reply(id, value, error):
-                future = self._calls.get(id)
-                if future is not None and not future.done():
-                    if error is None:
-                        future.set_result(value)
-                    else:
-                        future.set_exception(CallRefused(error))
+                _settle(self._calls.get(id), value if error is None else CallRefused(error))
             case Loading(progress):
                 self.load_progress = progress
             case Ready(info):
                 self.load_progress = 1.0
-                if not self._ready.done():  # nobody waits after a cancelled start
-                    self._ready.set_result(info)
+                _settle(self._ready, info)
             case LoadFailed(message):
                 self._said_why = True
-                if not self._ready.done():
-                    self._ready.set_exception(ModelNotLoaded(message))
+                _settle(self._ready, ModelNotLoaded(message))
 
     async def _wait_for_exit(self) -> None:
         assert self._process is not None and self._process.stderr is not None
@@ -195,11 +191,8 @@ class EngineClient:
             log.error("engine process %d %s; its last words:", self.pid, reason)
             for text in self._stderr:
                 log.error("  %s", text)
-        if not self._ready.done():
-            self._ready.set_exception(EngineDied(reason))
-        for future in list(self._calls.values()):
-            if not future.done():
-                future.set_exception(EngineDied(reason))
+        for future in (self._ready, *self._calls.values()):
+            _settle(future, EngineDied(reason))
         self.exited.set_result(reason)
 
     def _log_lines(self, lines: list[bytes]) -> None:
@@ -222,6 +215,16 @@ class _Link(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._client._link_closed.set()
+
+
+def _settle(future: asyncio.Future[Any] | None, result: Any) -> None:
+    """Resolves a future, unless nobody waits for it any more."""
+    if future is None or future.done():
+        return
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
 
 
 def _how_it_ended(code: int) -> str:

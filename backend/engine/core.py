@@ -37,6 +37,8 @@ log = logging.getLogger("corral.engine")
 class Runner(Protocol):
     """What the engine needs of a model: ``llama.Llama``, or ``fake.FakeLlama``."""
 
+    # ruff: noqa: D102  documented in llama.Llama
+
     n_ctx: int
     n_cells: int
     n_seq_max: int
@@ -115,7 +117,7 @@ class EngineCore:
     # --- requests come ----------------------------------------------------------------------------
 
     def admit(self, add: Add) -> Admitted | Failed:
-        """Tokenises a request and decides whether it may come in. Callable from one other thread."""
+        """Tokenises a request and decides whether it may come in. For one other thread to call."""
         if self._n_admitted - self._n_ended >= self._max_open:
             return Failed(add.id, "queue_full", "all slots are busy and the queue is full")
         tokens = self.runner.tokenize_prompt(add.prompt)
@@ -161,7 +163,7 @@ class EngineCore:
         self.scheduler.add(sequence)
 
     def abort(self, request_id: int) -> bool:
-        """Ends a request, waiting or running, with ``Done(finish="cancelled")``. False if unknown."""
+        """Ends a request, waiting or running, as ``Done("cancelled")``. False if unknown."""
         sequence = self._by_id.get(request_id)
         if sequence is None:
             return False
@@ -228,7 +230,9 @@ class EngineCore:
             log.warning("cache full against all accounts; letting go of something")
             self.scheduler.rollback(chunks)
             if not self.scheduler.relieve():
-                self._fail(chunks[0].sequence, "the cache has no room, though nothing else is in it")
+                self._fail(
+                    chunks[0].sequence, "the cache has no room, though nothing else is in it"
+                )
             return False
         except DecodeFailed as error:
             if error.rc < -1:
@@ -293,9 +297,7 @@ class EngineCore:
             return
         sequence.n_reported = done
         ms = (self._clock() - sequence.started_s) * 1e3
-        self._outputs.append(
-            Progress(sequence.id, sequence.n_prompt, sequence.n_cached, done, ms)
-        )
+        self._outputs.append(Progress(sequence.id, sequence.n_prompt, sequence.n_cached, done, ms))
 
     def _end(self, sequence: Sequence, finish: FinishKind, *, truncated: bool = False) -> None:
         stop = sequence.text.stop or ""

@@ -1,4 +1,4 @@
-"""A model that is none: deterministic, quick, and it can be held. Same interface as ``llama.Llama``.
+"""A model that is none: deterministic, quick, and it can be held. Stands in for ``llama.Llama``.
 
 Tokens are bytes and three special ones. In a chat it repeats the last user message; otherwise its
 next letter is a hash of everything before, so that a wrong cache shows in the text. It keeps the
@@ -141,8 +141,10 @@ class FakeLlama:
         parts = [prompt] if isinstance(prompt, str) else prompt
         tokens: list[int] = []
         for part in parts:
-            is_id = isinstance(part, int)
-            tokens += [part] if is_id else self.tokenize(part, add_special=False, parse_special=True)  # type: ignore[list-item, arg-type]
+            if isinstance(part, int):
+                tokens.append(part)
+            else:
+                tokens += self.tokenize(part, add_special=False, parse_special=True)
         return tokens
 
     def piece(self, token: int, *, special: bool = False) -> bytes:
@@ -199,7 +201,11 @@ class FakeLlama:
             for token in row.tokens:
                 before = cells[-1].digest if cells else 0
                 self._n_numbers += 1
-                cells.append(_Cell(self._n_numbers, token, zlib.crc32(bytes((token & 255, token >> 8)), before)))
+                cells.append(
+                    _Cell(
+                        self._n_numbers, token, zlib.crc32(bytes((token & 255, token >> 8)), before)
+                    )
+                )
             end += len(row.tokens)
             last.append(end - 1)
             if row.wants_logits:

@@ -79,7 +79,7 @@ class Abort(Struct, tag="abort", frozen=True):
 
 
 class Call(Struct, tag="call", frozen=True):
-    """A question that needs the vocabulary but no step: ``tokenize``, ``detokenize``, ``control``."""
+    """A question that needs no step: ``tokenize``, ``pieces``, or ``control`` for the fake."""
 
     id: int
     method: str
@@ -147,7 +147,7 @@ class Accepted(Struct, tag="accepted", array_like=True, frozen=True, gc=False):
 
 
 class Started(Struct, tag="started", array_like=True, frozen=True, gc=False):
-    """The request left the queue and holds a slot; ``n_cached`` prompt tokens need no computation."""
+    """The request left the queue and holds a slot; ``n_cached`` prompt tokens are known already."""
 
     id: int
     slot: int
@@ -155,7 +155,7 @@ class Started(Struct, tag="started", array_like=True, frozen=True, gc=False):
 
 
 class Progress(Struct, tag="progress", array_like=True, frozen=True, gc=False):
-    """Prompt tokens done: ``processed`` of ``total`` including the ``cached`` ones, after ``time_ms``."""
+    """Prompt tokens done: ``processed`` of ``total``, the ``cached`` included, after ``time_ms``."""
 
     id: int
     total: int

@@ -52,8 +52,8 @@ class Typical:
 class PromptBudget:
     """Prompt tokens per step such that running streams hardly notice (``target_ms`` 0: automatic).
 
-    A step of ``n`` streams takes a(n), a prompt token in it b more; both are measured, a(n) in steps
-    without prompts. Where such steps do not come by themselves one is made, with a single token.
+    A step of ``n`` streams takes a(n), a prompt token in it b more. Both are measured, a(n) in
+    steps without prompts; where such do not come by themselves one is made, with a single token.
     ``tile_rows``: rows from which the runner computes in tiles of that many (0: it does not).
     """
 
@@ -141,9 +141,9 @@ class Threads:
     On cores shared with other work, threads that wait for each other at barriers can be many times
     slower than one. So the count is a bandit's choice among ``n_max``, half of it, and so on to 1:
     the best known, with short trials of others, nearest first, and of fewer at once when calls get
-    slow. A trial that wins is followed by one further on. They come every ``period`` calls; each time
-    all others have lost, twice as seldom, up to every ``longest`` calls. Times are compared per row, within calls of
-    about the same width.
+    slow. A trial that wins is followed by one further on. They come every ``period`` calls; each
+    time all others have lost, twice as seldom, up to every ``longest`` calls. Times are compared per
+    row, within calls of about the same width.
     """
 
     def __init__(self, n_max: int, *, fixed: int = 0, period: int = 8, longest: int = 256) -> None:
@@ -245,4 +245,6 @@ class Threads:
     def _next_step(self) -> int:
         """Where to look after the last place: nearest first, fewer threads before more."""
         steps = [s for i in range(1, len(self._choices)) for s in (i, -i) if self._is_choice(s)]
-        return steps[(steps.index(self._step) + 1) % len(steps)] if self._step in steps else steps[0]
+        return (
+            steps[(steps.index(self._step) + 1) % len(steps)] if self._step in steps else steps[0]
+        )

@@ -116,11 +116,13 @@ class PrefixCache:
         """Keeps a finished sequence. Returns the ids of entries it makes redundant (removed here):
         those whose tokens all lie within its own, or all of its own when it is within another."""
         for entry in self._entries.values():
-            if len(entry.tokens) >= len(tokens) and common_prefix(entry.tokens, tokens) == len(tokens):
+            if common_prefix(entry.tokens, tokens) == len(tokens):
                 self.touch(entry)
                 return [seq_id]
         inside = [
-            e.seq_id for e in self._entries.values() if common_prefix(e.tokens, tokens) == len(e.tokens)
+            entry.seq_id
+            for entry in self._entries.values()
+            if common_prefix(entry.tokens, tokens) == len(entry.tokens)
         ]
         for redundant in inside:
             del self._entries[redundant]

@@ -66,7 +66,7 @@ class Plan(NamedTuple):
 
 
 def _n_own(sequence: Sequence, leader: tuple[Sequence, int] | None) -> int:
-    """Known tokens for which a sequence needs new cells: those its leader will not compute for it."""
+    """Known tokens for which a sequence needs cells of its own: those no leader computes for it."""
     return sequence.n_left if leader is None else len(sequence.tokens) - leader[1]
 
 
@@ -75,9 +75,9 @@ class Scheduler:
 
     ``n_ctx`` cells are shared by up to ``n_slots`` running sequences and the cached prefixes, in at
     most ``n_seq_max`` cache sequences (> ``n_slots`` + 1). ``can_share`` False: the model's memory
-    cannot be shared or rewound, every prompt is computed alone. ``tile_rows``: rows in one call from
-    which attention goes in tiles (0: never); there, decode rows of several sequences make every tile
-    pay for the cells of all, so they get a call of their own.
+    cannot be shared or rewound, every prompt is computed alone. ``tile_rows``: rows in one call
+    from which attention goes in tiles (0: never); there, decode rows of several sequences make
+    every tile pay for the cells of all, so they get a call of their own.
     """
 
     def __init__(
@@ -261,9 +261,7 @@ class Scheduler:
         sequence.leader = leader
         return True
 
-    def _longest_prefix(
-        self, sequence: Sequence
-    ) -> tuple[Sequence | CachedPrefix | None, int]:
+    def _longest_prefix(self, sequence: Sequence) -> tuple[Sequence | CachedPrefix | None, int]:
         """Who has computed most of this sequence's leading tokens, and how many. At least one token
         is left to compute: its logits are needed."""
         if not (self.can_share and sequence.add.cache_prompt):

@@ -164,7 +164,9 @@ def bench() -> Callable[..., Bench]:
         **fields: Any,
     ) -> Bench:
         if runner is None:
-            runner = FakeLlama(**{"n_ctx": 512, "n_slots": n_slots, "n_seq_max": n_slots + 8} | fields)
+            runner = FakeLlama(
+                **{"n_ctx": 512, "n_slots": n_slots, "n_seq_max": n_slots + 8} | fields
+            )
         return Bench(runner, n_slots=n_slots, max_queue=max_queue, budget=budget)
 
     return make
@@ -185,5 +187,3 @@ def alone() -> Callable[..., Answer]:
         return seen[key]
 
     return run
-
-

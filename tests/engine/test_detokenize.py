@@ -1,3 +1,4 @@
+import itertools
 from typing import Any
 
 from hypothesis import example, given
@@ -13,7 +14,7 @@ STOPS = st.lists(st.text("ab\né😀", min_size=1, max_size=6), max_size=4)
 def _cut(data: Any, at: list[int]) -> list[Any]:
     """``data`` in pieces, cut at the given places."""
     places = [0, *sorted(i % (len(data) + 1) for i in at), len(data)]
-    return [data[a:b] for a, b in zip(places, places[1:], strict=False)]
+    return [data[a:b] for a, b in itertools.pairwise(places)]
 
 
 def _expected(text: str, stops: list[str]) -> tuple[str, str | None]:

@@ -1,8 +1,9 @@
-"""The engine against arbitrary arrivals, aborts and lengths, in a cache that is always too small."""
+"""The engine against arbitrary arrivals, aborts and lengths, in a cache that is too small."""
 
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -14,13 +15,19 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from corral.backend.engine import scheduler
 from corral.backend.engine.fake import FakeLlama
 from corral.backend.engine.llama import Row
 from corral.backend.engine.messages import Delta, Done, Failed
 
 N_CTX = 96
 #: Beginnings that many requests share, and one of them that begins like another.
-SYSTEMS = ["", "You are helpful. ", "You are helpful. Answer in one short sentence, please. ", "x" * 70]
+SYSTEMS = [
+    "",
+    "You are helpful. ",
+    "You are helpful. Answer in one short sentence, please. ",
+    "x" * 70,
+]
 
 
 class Watched(FakeLlama):
@@ -37,12 +44,14 @@ class Watched(FakeLlama):
         return super().decode(rows)
 
 
-def machine(bench: Callable[..., Any], alone: Callable[..., Any], seen: dict[str, int]) -> Any:
+def machine(  # noqa: C901  one class
+    bench: Callable[..., Any], alone: Callable[..., Any], seen: dict[str, int]
+) -> Any:
     class Machine(RuleBasedStateMachine):
         @initialize(
-            n_slots=st.integers(1, 4),
+            n_slots=st.integers(1, 5),
             spare=st.integers(2, 4),
-            n_batch=st.sampled_from([4, 8, 32]),
+            n_batch=st.sampled_from([5, 8, 32]),
             budget=st.sampled_from([1, 3, 8, 40]),
             tile_rows=st.sampled_from([0, 6]),
             can_share=st.sampled_from([True, True, True, False]),
@@ -81,8 +90,8 @@ def machine(bench: Callable[..., Any], alone: Callable[..., Any], seen: dict[str
 
         @rule(
             system=st.sampled_from(SYSTEMS),
-            rest=st.sampled_from(["a", "bc", "Hello?", "Hello? Who is there", "z" * 60, "z" * 90]),
-            max_tokens=st.sampled_from([-1, 0, 1, 5, 30]),
+            rest=st.sampled_from(["a", "bc", "d", "ef", "Hello?", "Hello? Who is there", "z" * 60, "z" * 90]),
+            max_tokens=st.sampled_from([-1, -1, 0, 1, 5, 60]),
             stop=st.sampled_from([(), ("e",), (" a", "qu")]),
             cache_prompt=st.sampled_from([True, True, False]),
         )
@@ -107,10 +116,10 @@ def machine(bench: Callable[..., Any], alone: Callable[..., Any], seen: dict[str
                 self._step()
 
         def _step(self) -> None:
-            scheduler = self.bench.scheduler
+            running = self.bench.scheduler.running
             # Who must get a token: generating now, and still running after the step.
-            before = {s: (s.n_generated, s.n_computed) for s in scheduler.running}
-            generating = [s for s in scheduler.running if not s.is_reading]
+            before = {s: (s.n_generated, s.n_computed) for s in running}
+            generating = [s for s in running if not s.is_reading]
             n_before = len(self.runner.n_rows)
             self.bench.step()
             for sequence in generating:
@@ -121,7 +130,7 @@ def machine(bench: Callable[..., Any], alone: Callable[..., Any], seen: dict[str
             assert all(n <= self.runner.n_batch for n in rows) and len(rows) <= 2
             assert sum(n for is_reading, n in self.chunks if is_reading) <= self.budget
             assert all(n == 1 for is_reading, n in self.chunks if not is_reading)
-            assert rows or not scheduler.running
+            assert rows or not running
             # The oldest is never passed over for long.
             oldest = min(before, key=lambda s: s.order, default=None)
             stalled = oldest is not None and oldest.is_running
@@ -142,7 +151,9 @@ def machine(bench: Callable[..., Any], alone: Callable[..., Any], seen: dict[str
                     assert answer.done.stats.truncated == wanted.done.stats.truncated
                     assert answer.done.stats.n_generated == wanted.done.stats.n_generated
                 else:
-                    assert wanted.text.startswith(answer.text)
+                    # Cut short, it may end in what would have become a stop string.
+                    unstopped = alone(prompt, n_ctx=N_CTX, **fields | {"stop": ()})
+                    assert unstopped.text.startswith(answer.text)
 
         def teardown(self) -> None:
             if not hasattr(self, "bench"):
@@ -173,13 +184,20 @@ def machine(bench: Callable[..., Any], alone: Callable[..., Any], seen: dict[str
     return Machine
 
 
+@pytest.mark.parametrize("headroom", [0, 16])
 def test_every_request_gets_the_text_it_would_get_alone(
-    bench: Callable[..., Any], alone: Callable[..., Any]
+    bench: Callable[..., Any],
+    alone: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    headroom: int,
 ) -> None:
+    # Without headroom cells run out all the time.
+    monkeypatch.setattr(scheduler, "HEADROOM", headroom)
     seen = {"preempted": 0, "cached": 0, "deltas": 0}
     run_state_machine_as_test(
         machine(bench, alone, seen),
-        settings=settings(max_examples=1500, stateful_step_count=40, deadline=None),
+        settings=settings(max_examples=80, stateful_step_count=40, deadline=None),
     )
     # The runs above must have met what they are there for.
-    assert seen["preempted"] > 9 and seen["cached"] > 1000 and seen["deltas"] > 1000, seen
+    assert headroom or seen["preempted"] > 5, seen
+    assert seen["cached"] > 500 and seen["deltas"] > 500, seen

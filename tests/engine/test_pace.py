@@ -1,3 +1,4 @@
+import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
 
@@ -18,7 +19,7 @@ from corral.backend.engine.pace import (
 Cost = Callable[[int, int], float]
 
 
-# --- the prompt budget ----------------------------------------------------------------------------
+# --- the prompt budget ------------------------------------------------------------------
 
 
 def _linear(n_decode: int, n_prompt: int) -> float:
@@ -36,9 +37,7 @@ def _quick(n_decode: int, n_prompt: int) -> float:
     return 5.0 + 0.05 * n_decode + 0.02 * n_prompt
 
 
-def _steps(
-    budget: PromptBudget, cost: Cost, n_decode: int, n: int
-) -> Iterator[tuple[int, float]]:
+def _steps(budget: PromptBudget, cost: Cost, n_decode: int, n: int) -> Iterator[tuple[int, float]]:
     """``n`` steps beside streams while there is always more to read: tokens and milliseconds."""
     for _ in range(n):
         n_prompt = budget.tokens(n_decode)
@@ -80,7 +79,7 @@ def test_a_quick_machine_reads_whole_batches_beside_streams() -> None:
 def test_the_budget_grows_at_most_twofold_a_step() -> None:
     budget = PromptBudget(n_batch=4096)
     numbers = [n for n, _ in _steps(budget, _quick, 1, 20)]
-    assert all(b <= 2 * max(a, 16) for a, b in zip(numbers, numbers[1:], strict=False))
+    assert all(b <= 2 * max(a, 16) for a, b in itertools.pairwise(numbers))
 
 
 def test_a_single_stall_moves_nothing() -> None:
@@ -181,7 +180,7 @@ def test_the_typical_value_ignores_stalls_and_follows_changes() -> None:
     assert typical.value == 5.0
 
 
-# --- the number of threads --------------------------------------------------------------------------
+# --- the number of threads --------------------------------------------------------------
 
 
 class Machine:
@@ -232,12 +231,11 @@ def test_threads_drop_within_a_few_calls_when_a_neighbour_comes(
     threads, machine = Threads(n_cores), Machine(n_cores)
     _calls(threads, machine, 500)
     machine.n_free = n_free
-    for n_calls in range(60):
-        if threads.n == best:
-            break
+    n_calls = 0
+    while threads.n != best:
         _calls(threads, machine, 1)
-    assert threads.n == best
-    assert n_calls <= 15
+        n_calls += 1
+        assert n_calls <= 15
 
 
 def test_the_best_number_is_found_beyond_others_that_are_no_better() -> None:
@@ -336,9 +334,7 @@ def test_a_fixed_number_stays() -> None:
         st.tuples(st.integers(1, 512), st.one_of(st.just(0.0), st.floats(1e-6, 1e7))), max_size=300
     ),
 )
-def test_the_number_is_always_from_one_to_all(
-    n_max: int, calls: list[tuple[int, float]]
-) -> None:
+def test_the_number_is_always_from_one_to_all(n_max: int, calls: list[tuple[int, float]]) -> None:
     threads = Threads(n_max, period=2, longest=4)
     for n_rows, ms in calls:
         assert 1 <= threads.choose(n_rows) <= n_max

@@ -33,7 +33,7 @@ def _commit(scheduler: Scheduler, budget: int) -> dict[int, int]:
     return {chunk.sequence.order: chunk.n for call in plan.calls for chunk in call}
 
 
-# --- who computes ---------------------------------------------------------------------------------
+# --- who computes -----------------------------------------------------------------------
 
 
 def test_every_generating_sequence_gets_its_token_before_any_prompt() -> None:
@@ -90,7 +90,7 @@ def test_a_step_never_reads_more_than_the_budget() -> None:
         assert sum(n for order, n in _commit(scheduler, 7).items() if order in reading) <= 7
 
 
-# --- who shares -----------------------------------------------------------------------------------
+# --- who shares -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n", [2, 3, 4])
@@ -219,7 +219,7 @@ def test_memory_that_cannot_be_shared_is_not(bench: Make, alone: Make) -> None:
     b.check_idle()
 
 
-# --- when cells run out ---------------------------------------------------------------------------
+# --- when cells run out -----------------------------------------------------------------
 
 
 def test_cached_prefixes_go_before_anything_running_does(bench: Make) -> None:
@@ -317,7 +317,7 @@ def test_a_request_waits_only_while_it_does_not_fit(bench: Make) -> None:
     assert b.scheduler.n_preempted == 0
 
 
-# --- who is let in --------------------------------------------------------------------------------
+# --- who is let in ----------------------------------------------------------------------
 
 
 def test_a_full_queue_refuses(bench: Make) -> None:
@@ -358,7 +358,7 @@ def test_a_refused_request_takes_no_place_in_the_queue(bench: Make) -> None:
     b.check_idle()
 
 
-# --- how they end ---------------------------------------------------------------------------------
+# --- how they end -----------------------------------------------------------------------
 
 
 def test_no_tokens_asked_reads_the_prompt_only(bench: Make) -> None:
@@ -404,13 +404,9 @@ def test_a_cancelled_request_ends_within_the_step(bench: Make, when: str) -> Non
     b = bench(n_slots=1 if when == "waiting" else 2, budget=8)
     other = b.add(SYSTEM + "other", max_tokens=5)
     b.step()
-    request_id = b.add(
-        SYSTEM + "this" if when == "following" else "u" * 50, max_tokens=40
-    )
+    request_id = b.add(SYSTEM + "this" if when == "following" else "u" * 50, max_tokens=40)
     b.step(16 if when == "generating" else 3)
-    (sequence,) = [
-        s for s in [*b.scheduler.waiting, *b.scheduler.running] if s.id == request_id
-    ]
+    (sequence,) = [s for s in [*b.scheduler.waiting, *b.scheduler.running] if s.id == request_id]
     assert {
         "waiting": not sequence.is_running,
         "reading": sequence.is_running and sequence.is_reading and sequence.leader is None,
@@ -440,7 +436,7 @@ def test_a_request_dropped_while_waiting_is_never_computed(bench: Make) -> None:
     assert not b.answers[dropped].has_started
 
 
-# --- when the model misbehaves ----------------------------------------------------------------------
+# --- when the model misbehaves ----------------------------------------------------------
 
 
 class Failing(FakeLlama):
@@ -528,7 +524,7 @@ def test_logits_without_a_number_fail_only_their_request(bench: Make) -> None:
     b.check_idle()
 
 
-# --- what is reported -------------------------------------------------------------------------------
+# --- what is reported -------------------------------------------------------------------
 
 
 def test_the_snapshot_tells_slots_queue_and_cells(bench: Make) -> None:

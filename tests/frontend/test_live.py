@@ -244,12 +244,16 @@ def test_roles_alternate_whatever_failed_before() -> None:
 # --- what a page is sent --------------------------------------------------------------------------
 
 
+PARTIAL = re.compile(
+    r'<hx-partial hx-target="#g-1-(.*?)" hx-swap="(\w+)">(.*?)</hx-partial>', re.DOTALL
+)
+
+
 class Screen:
     """The part of a page that shows a running reply, as the script would change it."""
 
     def __init__(self, snapshot: str) -> None:
-        body = re.findall(r"<div class=\"md[^>]*>(.*?)</div>\n(?=<div)", snapshot, re.DOTALL)
-        self.done, self.open = body
+        self.done, self.open = snapshot.split("\0")
 
     def apply(self, html: str) -> None:
         for target, swap, content in re.findall(
@@ -275,9 +279,7 @@ def site(model: Model) -> Site:
         if template == "_status.html":
             return "status"
         turn = view["turn"]
-        return (
-            f'<div class="md">{turn.html}</div>\n<div class="md open">{turn.open_html}</div>\n<div>'
-        )
+        return f"{turn.html}\0{turn.open_html}"
 
     return cast(Site, SimpleNamespace(html=html, service=model))
 

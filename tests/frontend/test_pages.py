@@ -1,28 +1,50 @@
 """The web UI over HTTP: headers, who may send forms, files, and streams."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from litestar import Litestar
-from litestar.testing import AsyncTestClient
 
 from corral.backend.app import create_app
 from corral.backend.pool import Pool
 from corral.backend.service import Service
 from corral.backend.settings import Settings
 
-Client = AsyncTestClient[Litestar]
+
+class Client(httpx.AsyncClient):
+    """Talks to the application in this loop; an answer is there when it is complete."""
+
+    def __init__(self, app: Litestar) -> None:
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        super().__init__(transport=transport, base_url="http://127.0.0.1:8080")
+        self.app = app
+
+
 HTMX = {"hx-request": "true"}
 
 
 async def open_client(settings: Settings) -> AsyncIterator[Client]:
     service = Service(settings, Pool(settings))
     app = create_app(settings, service)
-    async with AsyncTestClient(app, base_url="http://127.0.0.1:8080") as client:
-        await service.until_loaded()
+    up, done = asyncio.Event(), asyncio.Event()
+
+    async def live() -> None:
+        # In one task from start to end, as a server does it.
+        async with app.lifespan():
+            up.set()
+            await done.wait()
+
+    task = asyncio.create_task(live())
+    await up.wait()
+    await service.until_loaded()
+    async with Client(app) as client:
         yield client
+    done.set()
+    await task
 
 
 @pytest.fixture
@@ -178,7 +200,7 @@ async def test_a_stream_of_a_finished_reply_is_its_end_and_nothing_else(client: 
     events = await stream(client, 2)
     first, last = events.strip().split("\n\n")
     assert all(line.startswith("data: ") for line in first.split("\n"))
-    assert last == "event: end\ndata: "
+    assert last == "event: end\ndata:"
     assert '<hx-partial hx-target="#m-2" hx-swap="outerHTML">' in first
     page = (await client.get(path)).text
     assert "<p>Line one</p>" in page and "<p>Line two</p>" in page
@@ -190,13 +212,12 @@ async def test_a_stream_begins_with_how_the_reply_stands(client: Client) -> None
     reply = client.app.state.site.live.get(2)
     while reply.timings is None or reply.timings.n_generated < 4:
         await reply.changed(reply.version, 5)
-    async with client.stream("GET", "/g/2/events") as answer:
-        assert answer.headers["content-type"].startswith("text/event-stream")
-        assert answer.headers["x-accel-buffering"] == "no"
-        await client.app.state.service.control({"hold": None})
-        text = (await answer.aread()).decode()
-    assert "Hold" in text.split("\n\n")[0]
-    assert text.endswith("event: end\ndata: \n\n")
+    go_on = client.app.state.service.control({"hold": None})
+    answer, _ = await asyncio.gather(client.get("/g/2/events"), go_on)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert answer.headers["x-accel-buffering"] == "no"
+    assert "Hold" in answer.text.split("\n\n")[0]
+    assert answer.text.endswith("event: end\ndata: \n\n")
 
 
 @pytest.mark.parametrize("path", ["/g/99/events", "/g/x/events"])
