@@ -70,7 +70,7 @@ class Effective(Struct, frozen=True, kw_only=True):
 
 
 class Reading(Struct, frozen=True):
-    """Prompt tokens done: ``processed`` of ``total`` including the ``cached``; after ``time_ms``."""
+    """Prompt tokens done: ``processed`` of ``total``, ``cached`` included; after ``time_ms``."""
 
     total: int
     cached: int
