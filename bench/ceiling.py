@@ -10,7 +10,7 @@ from array import array
 from bench.measure import embedded_model, median, table
 from corral.backend.engine.core import Admitted, EngineCore
 from corral.backend.engine.llama import Llama, Row
-from corral.backend.engine.messages import Add, Sampling, Step, frame
+from corral.backend.engine.messages import Add, Sampling, frame
 from corral.backend.engine.pace import PromptBudget, Threads
 
 CONTEXT = 8192
@@ -91,8 +91,9 @@ def overhead(model: Llama, n_sequences: int, sampling: Sampling, n_steps: int = 
     shares = []
     for _ in range(n_steps):
         timed.decode_s, began = 0.0, time.perf_counter()
-        outputs = core.step()
-        ours.sendall(frame(Step(outputs, core.snapshot())))
+        report = core.report(core.step())
+        if report is not None:
+            ours.sendall(frame(report))
         total = time.perf_counter() - began
         shares.append((total - timed.decode_s) / timed.decode_s)
     ours.close()

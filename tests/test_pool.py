@@ -263,8 +263,9 @@ async def test_a_slow_reader_never_blocks_the_engine(engine: Engine) -> None:
 
 
 async def test_leaving_before_a_request_is_accepted_aborts_it(engine: Engine) -> None:
+    await engine.call("control", {"step_ms": 20})
     os.kill(engine.pid, signal.SIGSTOP)
-    submit = asyncio.create_task(_submit(engine, "x" * 100))
+    submit = asyncio.create_task(_submit(engine, LONG))
     await _holds(lambda: len(engine._requests) == 1)
     submit.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -26,12 +26,17 @@ from corral.backend.engine.messages import (
     Snapshot,
     Started,
     Stats,
+    Step,
 )
 from corral.backend.engine.pace import PromptBudget, Threads
 from corral.backend.engine.scheduler import Chunk, Copy, Plan, Scheduler
 from corral.backend.engine.sequence import Sequence
 
 log = logging.getLogger("corral.engine")
+
+
+#: Seconds between snapshots while requests only go on. They cost a few per cent of a fast step.
+SNAPSHOT_S = 0.05
 
 
 class Runner(Protocol):
@@ -113,6 +118,7 @@ class EngineCore:
         self._n_admitted = 0  # written by the thread that calls admit()
         self._n_ended = 0  # written by the step thread
         self._n_orders = 0
+        self._snapshot_at = -math.inf
 
     # --- requests come ----------------------------------------------------------------------------
 
@@ -344,6 +350,16 @@ class EngineCore:
         )
 
     # --- looking in -------------------------------------------------------------------------------
+
+    def report(self, outputs: list[Output]) -> Step | None:
+        """A step's outputs for the server, with a snapshot when one is due: after ``SNAPSHOT_S``,
+        whenever a request begins or ends, and at rest. None when there is nothing to say."""
+        now = self._clock()
+        notable = any(not isinstance(o, Delta | Progress) for o in outputs)
+        due = notable or not self.has_work or now - self._snapshot_at >= SNAPSHOT_S
+        if due:
+            self._snapshot_at = now
+        return Step(outputs, self.snapshot() if due else None) if outputs or due else None
 
     def snapshot(self) -> Snapshot:
         """Slots, queue, cells and totals as they are now."""

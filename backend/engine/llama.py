@@ -203,6 +203,9 @@ class Llama:
         self._add_bos = bool(lib.llama_vocab_get_add_bos(self._vocab)) and self._bos >= 0
         self.info = self._describe(path, n_slots, n_train)
         self._get_logits = _keep_gil("llama_get_logits_ith")
+        self._get_logits.restype = ctypes.c_void_p
+        self._row = ctypes.c_float * self.n_vocab
+        self._views: dict[int, NDArray[np.float32]] = {}
         self._sample = _keep_gil("llama_sampler_sample")
         self._n_threads = n_threads
 
@@ -444,19 +447,24 @@ class Llama:
 
     def logits(self, index: int) -> NDArray[np.float32]:
         """The logits of a row that asked for them, shape (n_vocab,). Valid until the next call."""
-        pointer = self._get_logits(self._ctx, index)
-        assert pointer, "row without logits"
-        return np.ctypeslib.as_array(pointer, (self.n_vocab,))
+        address = self._get_logits(self._ctx, index)
+        assert address, "row without logits"
+        view = self._views.get(address)
+        if view is None:  # llama.cpp gives the same few places again and again
+            view = np.frombuffer(memoryview(self._row.from_address(address)), np.float32)
+            self._views[address] = view
+        return view
 
     def sample(self, sampler: Sampler, index: int) -> int:
         """Chooses the next token from a row's logits, and tells the sampler. Raises NotFinite."""
         logits = self.logits(index)
-        best = int(logits.argmax())
-        if not math.isfinite(logits[best]):
-            raise NotFinite
         if sampler.greedy_only:
-            return best
-        return int(self._sample(sampler.pointer, self._ctx, index))
+            token = int(logits.argmax())
+        else:
+            token = int(self._sample(sampler.pointer, self._ctx, index))
+        if not math.isfinite(logits[token]):
+            raise NotFinite  # among NaN, or with everything banned, any choice is as bad
+        return token
 
     def close(self) -> None:
         """Frees context and model; the object cannot be used after."""

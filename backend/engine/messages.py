@@ -155,7 +155,7 @@ class Started(Struct, tag="started", array_like=True, frozen=True, gc=False):
 
 
 class Progress(Struct, tag="progress", array_like=True, frozen=True, gc=False):
-    """Prompt tokens done: ``processed`` of ``total``, the ``cached`` included, after ``time_ms``."""
+    """Prompt tokens done: ``processed`` of ``total``, with the ``cached``, after ``time_ms``."""
 
     id: int
     total: int

@@ -142,8 +142,8 @@ class Threads:
     slower than one. So the count is a bandit's choice among ``n_max``, half of it, and so on to 1:
     the best known, with short trials of others, nearest first, and of fewer at once when calls get
     slow. A trial that wins is followed by one further on. They come every ``period`` calls; each
-    time all others have lost, twice as seldom, up to every ``longest`` calls. Times are compared per
-    row, within calls of about the same width.
+    time all others have lost, twice as seldom, up to every ``longest`` calls. Times are compared
+    per row, within calls of about the same width.
     """
 
     def __init__(self, n_max: int, *, fixed: int = 0, period: int = 8, longest: int = 256) -> None:

@@ -12,7 +12,6 @@ import signal
 import socket
 import sys
 import threading
-import time
 import traceback
 from pathlib import Path
 from typing import Any, NoReturn
@@ -26,14 +25,11 @@ from corral.backend.engine.messages import (
     Accepted,
     Call,
     Command,
-    Delta,
     EngineConfig,
     Failed,
     FrameReader,
     LoadFailed,
     Loading,
-    Output,
-    Progress,
     Ready,
     Reply,
     Report,
@@ -47,8 +43,6 @@ log = logging.getLogger("corral.engine")
 
 EXIT_LOAD_FAILED = 2
 EXIT_BROKEN = 70
-#: A snapshot goes out with the first step after this long, and whenever a request begins or ends.
-SNAPSHOT_S = 0.05
 #: Cache sequences beside the running ones: how many finished prompts can be remembered.
 N_CACHED_PREFIXES = 32
 
@@ -62,7 +56,6 @@ class Worker:
         self._send_lock = threading.Lock()
         self._texts: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._inbox: queue.SimpleQueue[Admitted | Abort | Call] = queue.SimpleQueue()
-        self._snapshot_at = 0.0
 
     def run(self) -> NoReturn:
         """Loads the model and serves until the server goes away."""
@@ -205,7 +198,10 @@ class Worker:
                 self._take(self._inbox.get_nowait())
         except queue.Empty:
             pass
-        self._publish(self._core.drain() if self._is_held() else self._core.step())
+        outputs = self._core.drain() if self._is_held() else self._core.step()
+        report = self._core.report(outputs)
+        if report is not None:
+            self._send(report)
 
     def _is_held(self) -> bool:
         return isinstance(self._runner, fake.FakeLlama) and self._runner.holds(self._core.scheduler)
@@ -219,15 +215,6 @@ class Worker:
             self._core.abort(item.id)
         else:
             self._core.add(item)
-
-    def _publish(self, outputs: list[Output]) -> None:
-        now = time.monotonic()
-        notable = any(not isinstance(o, Delta | Progress) for o in outputs)
-        due = notable or not self._core.has_work or now - self._snapshot_at >= SNAPSHOT_S
-        if due:
-            self._snapshot_at = now
-        if outputs or due:
-            self._send(Step(outputs, self._core.snapshot() if due else None))
 
     def _send(self, report: Report) -> None:
         data = frame(report)

@@ -6,7 +6,7 @@ import pytest
 
 from corral.backend.engine.fake import FakeLlama
 from corral.backend.engine.llama import DecodeFailed, KvFull, NotFinite, Row
-from corral.backend.engine.messages import Add, Done, Progress, Sampling
+from corral.backend.engine.messages import Add, Delta, Done, Progress, Sampling
 from corral.backend.engine.scheduler import Scheduler
 from corral.backend.engine.sequence import Sequence
 
@@ -399,6 +399,17 @@ def test_an_answer_ends_before_its_stop_string(bench: Make, alone: Make) -> None
     assert answer.text == whole[: whole.index(whole[8:12])]
 
 
+def test_what_was_held_for_a_stop_string_is_given_out_at_the_end(bench: Make, alone: Make) -> None:
+    whole = alone("tell me", max_tokens=9)
+    b = bench()
+    request_id = b.add("tell me", max_tokens=9, stop=(whole.text[5:] + "never",))
+    b.run()
+    assert b.answers[request_id].text == whole.text
+    assert b.answers[request_id].tokens == whole.tokens
+    deltas = [o for o in b.answers[request_id].outputs if isinstance(o, Delta)]
+    assert len(deltas[-1].text) == 4
+
+
 @pytest.mark.parametrize("when", ["waiting", "reading", "following", "generating"])
 def test_a_cancelled_request_ends_within_the_step(bench: Make, when: str) -> None:
     b = bench(n_slots=1 if when == "waiting" else 2, budget=8)
@@ -468,6 +479,27 @@ def test_a_cache_full_against_all_accounts_ends_nobody(bench: Make, alone: Make,
         b.check()
     for request_id, prompt in prompts.items():
         assert b.answers[request_id].text == alone(prompt, max_tokens=5).text
+    b.check_idle()
+
+
+def test_a_full_cache_in_the_first_call_of_a_step_leaves_the_second_undone(
+    bench: Make, alone: Make
+) -> None:
+    armed: list[bool] = []
+    b = bench(Failing(KvFull(), lambda _: bool(armed) and armed.pop(), n_batch=8), budget=8)
+    b.add("z" * 30, max_tokens=1)
+    b.run()  # something to let go of
+    prompts = {b.add(c, max_tokens=20): c for c in "uv"}
+    b.step()
+    b.add("c" * 40, max_tokens=1)
+    b.step()
+    armed.append(True)
+    b.step()
+    b.check()
+    assert not armed and not any(b.answers[i].ends for i in prompts)
+    b.run()
+    for request_id, prompt in prompts.items():
+        assert b.answers[request_id].text == alone(prompt, max_tokens=20).text
     b.check_idle()
 
 
