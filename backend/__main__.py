@@ -20,7 +20,7 @@ from corral.backend.app import create_app
 from corral.backend.errors import Broken, Refused
 from corral.backend.pool import Pool
 from corral.backend.service import Service
-from corral.backend.settings import Settings, add_arguments, load
+from corral.backend.settings import Settings, add_arguments, default_data_dir, load
 
 log = logging.getLogger("corral")
 
@@ -36,6 +36,16 @@ def embedded_model() -> Path | None:
     if spec is None or spec.origin is None:
         return None
     return next(iter(sorted(Path(spec.origin).parent.glob("*.gguf"))), None)
+
+
+def unusable_data_dir(settings: Settings) -> str:
+    """Why conversations cannot be kept where the settings say, or nothing."""
+    folder = settings.data_dir or default_data_dir()
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        return f"{folder} cannot be made: {error.strerror}"
+    return "" if os.access(folder, os.W_OK) else f"{folder} cannot be written to"
 
 
 class Server(uvicorn.Server):
@@ -111,6 +121,10 @@ def serve(settings: Settings) -> int:
             )
             return EXIT_USAGE
         settings = dataclasses.replace(settings, model=model)
+    problem = unusable_data_dir(settings)
+    if problem:
+        print(f"corral: {problem}; choose another folder with --data-dir", file=sys.stderr)
+        return EXIT_USAGE
     logging.basicConfig(
         level=settings.log_level.upper(),
         format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",

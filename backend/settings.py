@@ -57,7 +57,10 @@ def _level(text: str) -> str:
 
 
 def _keys(text: str) -> tuple[str, ...]:
-    return tuple(k.strip() for k in text.split(",") if k.strip())
+    keys = tuple(k.strip() for k in text.split(",") if k.strip())
+    if not keys:
+        raise ValueError("must hold at least one key")
+    return keys
 
 
 def _knob(
@@ -185,7 +188,9 @@ def load(given: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
     for field in dataclasses.fields(Settings):
         sources = [(field.metadata["flags"][-1], given.get(field.name))]
         sources += [(name, environ.get(name)) for name in _env_names(field)]
-        name, text = next(((n, t) for n, t in sources if t not in (None, "")), ("", None))
+        # A variable that is set to nothing counts as not set; a flag does not.
+        sources = [s for i, s in enumerate(sources) if s[1] is not None and (s[1] != "" or i == 0)]
+        name, text = sources[0] if sources else ("", None)
         if text is None:
             continue
         try:

@@ -75,8 +75,7 @@ def report(threads: str, rounds: int = 3) -> None:
                 ]
             )
     table(
-        f"Four streams and a prompt of {N_PROMPT} tokens, threads {threads} "
-        "(at most 5.0 and 1.50)",
+        f"Four streams and a prompt of {N_PROMPT} tokens, threads {threads} (at most 5.0 and 1.50)",
         [
             "quiet p50 ms",
             "p99 ms",

@@ -92,3 +92,14 @@ def test_a_port_in_use_is_an_error_code(tmp_path: Path) -> None:
     process.send_signal(signal.SIGTERM)
     assert end(process) == 0
     assert second.returncode == 1 and b"address already in use" in second.stderr
+
+
+def test_a_data_folder_that_cannot_be_is_one_line_and_an_exit_code(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(SystemExit) as ended:
+        command.main(["serve", "--fake", "--data-dir", str(tmp_path / "file")])
+    assert ended.value.code == command.EXIT_USAGE
+    printed = capsys.readouterr().err
+    assert "--data-dir" in printed and printed.count("\n") == 1

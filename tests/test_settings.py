@@ -149,3 +149,13 @@ def test_data_goes_to_the_users_data_folder(
     monkeypatch.delenv("XDG_DATA_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert settings.default_data_dir() == tmp_path / ".local" / "share" / "corral"
+
+
+@pytest.mark.parametrize("text", ["", ",", " , "])
+def test_a_key_flag_that_holds_no_key_is_refused(text: str) -> None:
+    with pytest.raises(Refused, match="--api-key must hold at least one key"):
+        parse(["--api-key", text], {})
+
+
+def test_a_key_variable_set_to_nothing_counts_as_not_set() -> None:
+    assert parse([], {"CORRAL_API_KEY": ""}).api_keys == ()

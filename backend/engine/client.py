@@ -188,7 +188,7 @@ class EngineClient:
         await self._link_closed.wait()
         reason = _how_it_ended(code)
         if code != 0 and not self._said_why:
-            log.error("engine process %d %s; its last words:", self.pid, reason)
+            log.error("engine process %d %s", self.pid, reason)
             for text in self._stderr:
                 log.error("  %s", text)
         for future in (self._ready, *self._calls.values()):

@@ -3,7 +3,8 @@
 Rules, in order:
 
 (1) Followers first take what their leader has computed since the last step.
-(2) Waiting requests get slots, oldest first, while their tokens fit beside what runs.
+(2) Waiting requests get slots, oldest first, while their tokens fit beside what runs; one that does
+    not fit lets a bounded number of smaller ones pass.
 (3) Every generating sequence gets its one token. When cells run out, cached prefixes go first,
     then the youngest running sequence is preempted: it waits and is recomputed later.
 (4) What is left of the budget goes to prompts: a quarter to the oldest, so that none starves, the
@@ -14,6 +15,7 @@ it computes nothing itself until its leader has passed their common part, and ta
 cells.
 """
 
+import itertools
 from collections import deque
 from typing import NamedTuple, TypeAlias
 
@@ -24,6 +26,8 @@ from corral.backend.engine.sequence import Sequence
 MIN_FOLLOW = 16
 #: Cells that must stay free for each running sequence when another is let in.
 HEADROOM = 16
+#: A request that does not fit yet lets smaller ones among the next few pass, but not for ever.
+LOOK_AHEAD, MAX_OVERTAKEN = 4, 16
 
 
 class Copy(NamedTuple):
@@ -227,10 +231,19 @@ class Scheduler:
         started: list[Sequence] = []
         if self.running and not self._admission_may_have_changed:
             return started
-        while self.waiting and self._free_slots:
-            if not self._try_admit(self.waiting[0]):
+        blocked: list[Sequence] = []
+        for sequence in list(itertools.islice(self.waiting, len(self._free_slots) + LOOK_AHEAD)):
+            if not self._free_slots or len(blocked) > LOOK_AHEAD:
                 break
-            started.append(self.waiting.popleft())
+            if self._try_admit(sequence):
+                started.append(sequence)
+                self.waiting.remove(sequence)
+                for other in blocked:
+                    other.n_overtaken += 1
+            elif sequence.n_overtaken >= MAX_OVERTAKEN:
+                break
+            else:
+                blocked.append(sequence)
         self._admission_may_have_changed = False
         return started
 

@@ -28,6 +28,7 @@ class Sequence:
         self.seed = 0
         self.n_reported = -1  # prompt tokens in the last Progress
         self.unsent: list[int] = []
+        self.n_overtaken = 0  # younger requests that were let in before this one
         self.arrived_s = now
         self.started_s: float | None = None
         self.first_token_s: float | None = None

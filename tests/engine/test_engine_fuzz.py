@@ -55,6 +55,7 @@ def machine(  # noqa: C901  one class
             budget=st.sampled_from([1, 3, 8, 40]),
             tile_rows=st.sampled_from([0, 6]),
             can_share=st.sampled_from([True, True, True, False]),
+            headroom=st.sampled_from([0, 0, 16]),
         )
         def begin(
             self,
@@ -64,7 +65,9 @@ def machine(  # noqa: C901  one class
             budget: int,
             tile_rows: int,
             can_share: bool,
+            headroom: int,
         ) -> None:
+            scheduler.HEADROOM = headroom
             self.runner = Watched(
                 n_ctx=N_CTX,
                 n_slots=n_slots,
@@ -186,20 +189,22 @@ def machine(  # noqa: C901  one class
     return Machine
 
 
-@pytest.mark.parametrize("headroom", [0, 16])
+@pytest.mark.parametrize("is_fixed", [True, False], ids=["the same each time", "at random"])
 def test_every_request_gets_the_text_it_would_get_alone(
     bench: Callable[..., Any],
     alone: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
-    headroom: int,
+    is_fixed: bool,
 ) -> None:
-    # Without headroom cells run out all the time.
-    monkeypatch.setattr(scheduler, "HEADROOM", headroom)
+    # Without headroom cells run out all the time; the runs set it, this puts it back.
+    monkeypatch.setattr(scheduler, "HEADROOM", 0)
     seen = {"preempted": 0, "cached": 0, "deltas": 0}
     run_state_machine_as_test(
         machine(bench, alone, seen),
-        settings=settings(max_examples=60, stateful_step_count=40, deadline=None),
+        settings=settings(
+            max_examples=80, stateful_step_count=40, deadline=None, derandomize=is_fixed
+        ),
     )
-    # The runs above must have met what they are there for.
-    assert headroom or seen["preempted"] > 5, seen
-    assert seen["cached"] > 500 and seen["deltas"] > 500, seen
+    if is_fixed:
+        # The runs above must have met what they are there for.
+        assert seen["preempted"] > 3 and seen["cached"] > 500 and seen["deltas"] > 500, seen

@@ -7,7 +7,7 @@ import pytest
 from corral.backend.engine.fake import FakeLlama
 from corral.backend.engine.llama import DecodeFailed, KvFull, NotFinite, Row
 from corral.backend.engine.messages import Add, Delta, Done, Progress, Sampling
-from corral.backend.engine.scheduler import Scheduler
+from corral.backend.engine.scheduler import MAX_OVERTAKEN, Scheduler
 from corral.backend.engine.sequence import Sequence
 
 #: 100 tokens that many requests begin with.
@@ -287,6 +287,8 @@ def test_those_behind_a_large_request_are_let_in_when_it_is_cancelled(bench: Mak
     b.add("r" * 100, max_tokens=-1)
     b.step(10)
     large = b.add("l" * 200, max_tokens=1)
+    b.step()
+    b.scheduler.waiting[0].n_overtaken = MAX_OVERTAKEN
     small = b.add("s" * 10, max_tokens=1)
     b.step(5)
     assert not b.answers[small].has_started
@@ -618,3 +620,34 @@ def test_a_seed_drawn_is_reported_and_a_given_one_kept(bench: Make) -> None:
 def test_tokens_are_kept_as_32_bit_integers() -> None:
     assert isinstance(_sequence(1, "ab").tokens, array)
     assert _sequence(1, "ab").tokens.itemsize == 4
+
+
+def test_a_small_request_passes_one_that_does_not_fit_yet_but_only_so_often() -> None:
+    scheduler = Scheduler(n_slots=4, n_ctx=100, n_seq_max=12, n_batch=64)
+
+    def new(order: int, n: int) -> Sequence:
+        tokens = [1000 * order + i for i in range(n)]
+        sequence = Sequence(Add(id=order, prompt=""), tokens, order=order)
+        scheduler.add(sequence)
+        return sequence
+
+    def step() -> None:
+        for chunks in scheduler.plan(64).calls:
+            for sequence in scheduler.commit(chunks):
+                sequence.tokens.append(7)
+
+    running = new(1, 40)
+    step()
+    big = new(2, 60)
+    assert running.is_running
+    for order in range(3, 3 + MAX_OVERTAKEN):
+        small = new(order, 4)
+        step()
+        assert small.is_running and not big.is_running
+        scheduler.finish(small)
+    late = new(100, 4)
+    step()
+    assert not late.is_running and not big.is_running
+    scheduler.finish(running)
+    step()
+    assert big.is_running
