@@ -43,6 +43,9 @@ STEADY_S = 5.0
 #: A request that comes during a restart waits this long for it.
 RESTART_PATIENCE_S = 10.0
 
+#: How a CPU that cannot run the kernels, or a compiler that got them wrong, ends the process.
+KERNEL_SIGNALS = ("SIGILL", "SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE")
+
 _ids = itertools.count(1)
 
 
@@ -148,7 +151,7 @@ class Engine:
                 self._give_up(str(error))
             except EngineDied as error:
                 log.error("the engine died while loading: it %s", error)
-                if not config.plain_buffers:
+                if not config.plain_buffers and any(s in str(error) for s in KERNEL_SIGNALS):
                     # Some CPUs and compilers disagree about matrix instructions: try without.
                     config = msgspec.structs.replace(config, plain_buffers=True)
                 else:

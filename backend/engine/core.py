@@ -85,7 +85,8 @@ class _Totals:
 class EngineCore:
     """Runs requests on a model, ``n_slots`` at a time with ``max_queue`` waiting.
 
-    ``clock`` gives seconds; tests pass their own.
+    ``clock`` gives seconds; tests pass their own. ``on_started`` gets the outputs up to a request's
+    ``Started`` before its first step is computed; without it they come with the step.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class EngineCore:
         budget: PromptBudget,
         threads: Threads,
         clock: Callable[[], float] = time.perf_counter,
+        on_started: Callable[[list[Output]], None] | None = None,
     ) -> None:
         self.runner = runner
         self.scheduler = Scheduler(
@@ -112,6 +114,7 @@ class EngineCore:
         self._budget = budget
         self._threads = threads
         self._clock = clock
+        self._on_started = on_started
         self._by_id: dict[int, Sequence] = {}
         self._totals = _Totals()
         self._outputs: list[Output] = []
@@ -188,6 +191,9 @@ class EngineCore:
         began = self._clock()
         plan = self.scheduler.plan(self._budget.tokens(self.scheduler.n_generating))
         self._begin(plan)
+        if plan.started and self._on_started is not None:
+            # Before computing: if that ends the process, the server knows whose work it was.
+            self._on_started(self.drain())
         n_decode = sum(not c.sequence.is_reading for call in plan.calls for c in call)
         n_prompt = sum(c.n for call in plan.calls for c in call) - n_decode
         for i, chunks in enumerate(plan.calls):

@@ -30,6 +30,7 @@ from corral.backend.engine.messages import (
     FrameReader,
     LoadFailed,
     Loading,
+    Output,
     Ready,
     Reply,
     Report,
@@ -76,6 +77,7 @@ class Worker:
                 tile_rows=self._runner.tile_rows,
             ),
             threads=Threads(usable_cpus(), fixed=config.n_threads),
+            on_started=self._publish,
         )
         self._send(Ready(self._runner.info))
         self._send(Step([], self._core.snapshot()))
@@ -199,9 +201,7 @@ class Worker:
         except queue.Empty:
             pass
         outputs = self._core.drain() if self._is_held() else self._core.step()
-        report = self._core.report(outputs)
-        if report is not None:
-            self._send(report)
+        self._publish(outputs)
 
     def _is_held(self) -> bool:
         return isinstance(self._runner, fake.FakeLlama) and self._runner.holds(self._core.scheduler)
@@ -215,6 +215,11 @@ class Worker:
             self._core.abort(item.id)
         else:
             self._core.add(item)
+
+    def _publish(self, outputs: list[Output]) -> None:
+        report = self._core.report(outputs)
+        if report is not None:
+            self._send(report)
 
     def _send(self, report: Report) -> None:
         data = frame(report)
