@@ -42,6 +42,7 @@ def create_app(
         "settings": settings,
         "meters": meters,
         "session_value": session_value,
+        "error_page": corral.frontend.error_page if frontend_handlers is None else None,
     }
     app = Litestar(
         route_handlers=[
@@ -61,5 +62,5 @@ def create_app(
         logging_config=None,
     )
     # Middleware of the framework only sees requests whose route exists.
-    app.asgi_handler = Gate(app.asgi_handler, keys=settings.api_keys)
+    app.asgi_handler = Gate(app.asgi_handler, keys=settings.api_keys, host=settings.host)
     return app

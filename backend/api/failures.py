@@ -2,7 +2,8 @@
 
 import difflib
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias, cast
 
 import msgspec
 from litestar import Litestar, Response
@@ -22,6 +23,12 @@ _KIND_BY_STATUS = {
     404: "not_found",
     413: "too_large",
 }
+# Routes of OpenAI, Anthropic and llama-server that are not built, with and without /v1.
+_PLANNED = (
+    *("/embedding", "/embeddings", "/responses", "/messages", "/rerank", "/reranking", "/infill"),
+    "/lora-adapters",
+)
+ErrorPage: TypeAlias = Callable[[AnyRequest, CorralError], Response[Any]]
 
 
 def failed(error: CorralError) -> Response[bytes]:
@@ -57,17 +64,43 @@ def route_paths(app: Litestar) -> list[str]:
     )
 
 
+def is_api_path(request: AnyRequest) -> bool:
+    """Whether programs, not people, ask below this path: an error is JSON there."""
+    path = request.scope["path"]
+    heads = {
+        route.path.split("/")[1]
+        for route in request.app.routes
+        if any("operation" in handler.opt for handler in getattr(route, "route_handlers", ()))
+    }
+    return path.split("/")[1] in heads or _is_planned(path)
+
+
+def on_page(request: AnyRequest, error: CorralError) -> Response[Any]:
+    """The reply for people: the web UI's error page, or the JSON one where there is no UI."""
+    page = cast(ErrorPage | None, request.app.state.get("error_page"))
+    return failed(error) if page is None else page(request, error)
+
+
+def _is_planned(path: str) -> bool:
+    path = path.removeprefix("/v1").rstrip("/")
+    return path.startswith("/slots/") or any(f"{path}/".startswith(f"{p}/") for p in _PLANNED)
+
+
 def _unknown_route(request: AnyRequest) -> Refused:
     path = request.scope["path"]
     message = f"There is no route {request.method} {path[:200]}."
-    if near := nearest(path, route_paths(request.app)):
+    if _is_planned(path):
+        message = f"{request.method} {path[:200]} is not supported yet"
+    elif near := nearest(path, route_paths(request.app)):
         message += f" Did you mean {near}?"
     return Refused(message, kind="not_found")
 
 
-def _framework(request: AnyRequest, error: HTTPException) -> Response[bytes]:
+def _framework(request: AnyRequest, error: HTTPException) -> Response[Any]:
     """Errors that Litestar raises by itself: unknown route, wrong method, body too large."""
     if error.status_code == 404:
+        if "text/html" in request.headers.get("accept", "") and not is_api_path(request):
+            return on_page(request, Refused("There is no such page", kind="not_found"))
         return failed(_unknown_route(request))
     if error.status_code == 405:
         headers = {name.lower(): value for name, value in (error.headers or {}).items()}

@@ -21,7 +21,7 @@ StopText = Annotated[str, Meta(max_length=1024)]
 _BIAS = {"anyOf": [{"type": "number", "minimum": -100, "maximum": 100}, {"const": False}]}
 _BIAS_PAIR = {
     "type": "array",
-    "prefixItems": [{"type": ["integer", "string"]}, _BIAS],
+    "prefixItems": [{"type": ["integer", "string"]}, {"anyOf": [_BIAS, {"type": "null"}]}],
     "minItems": 2,
     "maxItems": 2,
 }
@@ -88,6 +88,12 @@ class GenerationBody(Struct, kw_only=True):
     adaptive_target: Annotated[float, Meta(ge=-1, le=1)] | None = None
     t_max_predict_ms: Annotated[int, Meta(ge=-1, le=2**53)] | None = None
     n_indent: Annotated[int, Meta(ge=0, le=_I32)] | None = None
+    n_keep: Count | None = None
+    min_keep: Annotated[int, Meta(ge=0, le=_I32)] | None = None
+    penalize_nl: bool | None = None
+    post_sampling_probs: bool | None = None
+    id_slot: Count | None = None
+    image_data: list[Any] | None = None
 
     def params(self, n_vocab: int) -> Params:
         """The settings asked for. Raises ``Refused`` for what is not built or contradictory."""
@@ -126,11 +132,25 @@ _OFF_UP_TO = {
     "adaptive_target": 0,
     "t_max_predict_ms": 0,
     "n_indent": 0,
+    "min_keep": 0,
+    "penalize_nl": False,
+    "post_sampling_probs": False,
+    "id_slot": -1,
     "echo": False,
     "continue_final_message": False,
 }
 # Features that an empty value leaves off.
-_OFF_WHEN_EMPTY = ("grammar", "tools", "functions", "samplers", "lora", "suffix", "response_fields")
+_OFF_WHEN_EMPTY = (
+    *("grammar", "tools", "functions", "lora", "suffix", "response_fields", "image_data"),
+)
+# Features that only null leaves off.
+_OFF_WHEN_NULL = ("json_schema", "audio", "web_search_options", "prediction")
+#: The order in which the engine applies its samplers.
+SAMPLERS = ["penalties", "top_k", "top_p", "min_p", "temperature"]
+# llama-server's default: the same, since those that are not built are off unless asked for.
+_LLAMA_SERVER_SAMPLERS = [
+    *("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"),
+]
 
 
 def unsupported(name: str, hint: str = "") -> Refused:
@@ -148,13 +168,24 @@ def refuse_unbuilt(body: Struct) -> None:
     for name in _OFF_WHEN_EMPTY:
         if getattr(body, name, None):
             raise unsupported(name, "leave it out or send it empty")
-    if (typical_p := getattr(body, "typical_p", None)) is not None and typical_p < 1:
-        raise unsupported("typical_p", "leave it out or send 1")
-    if getattr(body, "json_schema", None) is not None:
-        raise unsupported("json_schema")
+    for name in _OFF_WHEN_NULL:
+        if getattr(body, name, None) is not None:
+            raise unsupported(name, "leave it out or send null")
+    if getattr(body, "modalities", None) not in (None, ["text"]):
+        raise unsupported("modalities", 'leave it out or send ["text"]')
     if isinstance(body, GenerationBody):
+        _refuse_sampling(body)
         _refuse_format(body.response_format)
         _refuse_tool_choice(body.tool_choice)
+
+
+def _refuse_sampling(body: GenerationBody) -> None:
+    if body.typical_p is not None and body.typical_p < 1:
+        raise unsupported("typical_p", "leave it out or send 1")
+    if body.n_keep:
+        raise unsupported("n_keep", "leave it out or send 0")
+    if body.samplers and body.samplers not in (SAMPLERS, _LLAMA_SERVER_SAMPLERS):
+        raise unsupported("samplers", f"the order is {', '.join(SAMPLERS)}")
 
 
 def _refuse_format(response_format: dict[str, Any] | None) -> None:
@@ -204,7 +235,9 @@ def _biases(given: dict[str, Any] | list[Any], n_vocab: int) -> tuple[tuple[int 
         for i, pair in enumerate(given):
             if not isinstance(pair, list) or len(pair) != 2:
                 raise Refused(f"logit_bias[{i}]: expected [token, bias]", param=f"logit_bias[{i}]")
-            entries.append((f"logit_bias[{i}]", pair[0], pair[1]))
+            # A reply shows a ban as null, since JSON has no -inf; it may be sent back.
+            bias = False if pair[1] is None else pair[1]
+            entries.append((f"logit_bias[{i}]", pair[0], bias))
     return tuple((_token(at, token, n_vocab), _bias(at, bias)) for at, token, bias in entries)
 
 

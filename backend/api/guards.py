@@ -1,24 +1,26 @@
-"""Who may come in: API keys, the browser's session cookie, and the request's id."""
+"""Who may come in: host names, API keys, the browser's session cookie, and the request's id."""
 
 import hashlib
 import hmac
+import ipaddress
 import secrets
 from collections.abc import Sequence
 from http.cookies import CookieError, SimpleCookie
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from litestar import Request, Response
 from litestar.datastructures import Headers
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
-from corral.backend.api.failures import failed
+from corral.backend.api.failures import failed, is_api_path, on_page
 from corral.backend.api.wire import AnyRequest
 from corral.backend.errors import Refused
 
 COOKIE = "corral_key"
 LOGIN = "/login"
-_OPEN = ("/health", "/v1/health", LOGIN, "/favicon.ico")
+_PROBES = ("/health", "/v1/health")
+_OPEN = (*_PROBES, LOGIN, "/favicon.ico")
 _OPEN_UNDER = "/static/"
 _SAFE = ("GET", "HEAD", "OPTIONS")
 
@@ -53,18 +55,24 @@ def _cookie(headers: Headers) -> str | None:
 class Gate:
     """Stands before the router, so that without a key nobody learns which paths exist."""
 
-    def __init__(self, app: ASGIApp, *, keys: Sequence[str]) -> None:
+    def __init__(self, app: ASGIApp, *, keys: Sequence[str], host: str) -> None:
+        """``host`` is the address the server is bound to."""
         self._app = app
+        # A cookie or key belongs to one name, so with keys any name will do.
+        self._is_private = not keys and _is_loopback(host)
         self._keys = tuple(keys)
         self._sessions = tuple(session_value(key) for key in keys)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Passes a request on, or answers 401, or 403, or sends a browser to the login page."""
-        if scope["type"] != ScopeType.HTTP or not self._keys:
+        if scope["type"] != ScopeType.HTTP or not (self._keys or self._is_private):
             await self._app(scope, receive, send)
             return
         request: AnyRequest = Request(scope, receive, send)
-        refusal = self._refusal(request.method, scope["path"], request.headers)
+        if self._is_private:
+            refusal = _unknown_name(request)
+        else:
+            refusal = self._refusal(request.method, scope["path"], request.headers)
         if refusal is None:
             await self._app(scope, receive, send)
             return
@@ -82,7 +90,7 @@ class Gate:
         session = _cookie(headers)
         if session is not None and is_key(session, self._sessions):
             return _across(headers) if method not in _SAFE else None
-        if method == "GET" and "text/html" in headers.get("accept", ""):
+        if method in ("GET", "HEAD") and "text/html" in headers.get("accept", ""):
             return Response(
                 b"",
                 status_code=303,
@@ -98,9 +106,45 @@ def _unknown(message: str) -> Response[bytes]:
 
 def _across(headers: Headers) -> Response[bytes] | None:
     """Refuses what another site makes a logged-in browser send."""
-    if headers.get("sec-fetch-site", "same-origin") in ("same-origin", "none"):
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    # Browsers leave out Sec-Fetch-Site over plain HTTP to another machine; Origin is there then.
+    # Where both are, the first is sure: a proxy may have changed the Host the second is held to.
+    if site is not None:
+        is_own = site in ("same-origin", "none")
+    else:
+        is_own = origin is None or origin.partition("://")[2] == headers.get("host")
+    if is_own:
         return None
     return failed(Refused("This request comes from another site", kind="forbidden"))
+
+
+def _unknown_name(request: AnyRequest) -> Response[bytes] | Response[str] | None:
+    """Refuses a name that is not loopback's: any site could point one of its own at this server and
+    read what it has."""
+    path = request.scope["path"]
+    if path in _PROBES:
+        return None
+    try:
+        name = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+    except ValueError:
+        name = ""
+    if _is_loopback(name):
+        return None
+    error = Refused(
+        f"This server does not answer to the name {name[:200]!r}. Behind a proxy, set an API key "
+        "or let the proxy send Host: localhost",
+        kind="forbidden",
+    )
+    return failed(error) if is_api_path(request) else on_page(request, error)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 async def name_request(message: Message, scope: Scope) -> None:

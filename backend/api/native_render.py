@@ -7,6 +7,7 @@ from msgspec import UNSET, Struct
 
 from corral.backend import __version__
 from corral.backend.api.answer import Answer, Wishes
+from corral.backend.api.generation import SAMPLERS
 from corral.backend.api.native_schema import (
     DefaultSettings,
     NextToken,
@@ -21,8 +22,6 @@ from corral.backend.api.timings import wire_progress, wire_timings
 from corral.backend.chat.types import Effective, Event, Finished, Reading, Text
 from corral.backend.engine.messages import FinishKind, ModelInfo, Snapshot
 
-# The order in which the engine applies them.
-SAMPLERS = ["penalties", "top_k", "top_p", "min_p", "temperature"]
 _STOP_TYPE: dict[FinishKind, str] = {
     "eos": "eos",
     "limit": "limit",

@@ -41,6 +41,11 @@ class ChatBody(GenerationBody, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
+    # Known, but not built.
+    modalities: list[str] | None = None
+    audio: Any = None
+    web_search_options: Any = None
+    prediction: Any = None
 
     def request(self, n_vocab: int) -> ChatRequest:
         """What is asked. Raises ``Refused`` naming the field."""

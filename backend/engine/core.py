@@ -234,7 +234,8 @@ class EngineCore:
             for s, n in chunks
         ]
         n_rows = sum(n for _, n in chunks)
-        self.runner.set_threads(self._threads.choose(n_rows))
+        is_tight = n_rows > len(chunks) and not all(s.is_reading for s, _ in chunks)
+        self.runner.set_threads(self._threads.choose(n_rows, is_tight=is_tight))
         began = self._clock()
         try:
             indexes = self.runner.decode(rows)

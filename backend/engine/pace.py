@@ -159,18 +159,24 @@ class Threads:
         self._trial: _Trial | None = None
         self._usual: dict[int, Average] = {}  # ms per row with the current number, by width
         self._kind = 0
+        self._is_tight = False
 
     @property
     def n(self) -> int:
         """The number found best so far."""
         return self._choices[self._at]
 
-    def choose(self, n_rows: int) -> int:
-        """Threads for the next call, of ``n_rows`` rows."""
+    def choose(self, n_rows: int, *, is_tight: bool = False) -> int:
+        """Threads for the next call, of ``n_rows`` rows. A tight one, where streams wait for
+        a slice of a prompt, is no place for a trial that nothing calls for."""
         self._kind = round(4 * math.log2(n_rows))  # widths within some ten percent of each other
+        self._is_tight = is_tight
         trial = self._trial
-        is_tried = trial is not None and trial.has_turn and trial.kind == self._kind
+        is_tried = trial is not None and trial.has_turn and self._suits(trial)
         return self._choices[trial.at if trial is not None and is_tried else self._at]
+
+    def _suits(self, trial: _Trial) -> bool:
+        return trial.kind == self._kind and (trial.is_urgent or not self._is_tight)
 
     def observe(self, *, n_rows: int, ms: float) -> None:
         """The call that ``choose`` was last asked about took ``ms``."""
@@ -179,7 +185,7 @@ class Threads:
         trial, per_row = self._trial, ms / n_rows
         if trial is None:
             self._watch(per_row)
-        elif trial.kind != self._kind:
+        elif not self._suits(trial):
             trial.n_other += 1
             if trial.n_other > self._longest:
                 self._trial = None  # that width does not come any more
@@ -199,7 +205,7 @@ class Threads:
         if self._slowness >= 1.5 and self._at + 1 < len(self._choices):
             self._slowness = 0.0
             self._begin_trial(1, is_urgent=True)
-        elif self._n_calls >= self._wait:
+        elif self._n_calls >= self._wait and not self._is_tight:
             self._begin_trial(self._step)
 
     def _begin_trial(self, step: int, *, is_urgent: bool = False) -> None:

@@ -22,6 +22,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 FILE_NAME = "corral.db"
+#: The largest integer SQLite knows; no id is above it.
+_MAX_ID = 2**63 - 1
 
 _PATH_TO_ROOT = """
     WITH RECURSIVE path(id, depth) AS (
@@ -178,7 +180,9 @@ def _get(db: sqlite3.Connection, conversation_id: str) -> tuple[Conversation, li
 
 
 def _message(db: sqlite3.Connection, message_id: int) -> Message:
-    found = db.execute("SELECT * FROM message WHERE id = ?", (message_id,)).fetchone()
+    found = None
+    if abs(message_id) <= _MAX_ID:
+        found = db.execute("SELECT * FROM message WHERE id = ?", (message_id,)).fetchone()
     if found is None:
         raise Refused("There is no such message; it may have been deleted", kind="not_found")
     return _to_message(found)

@@ -353,3 +353,27 @@ def test_the_number_is_always_from_one_to_all(n_max: int, calls: list[tuple[int,
         assert 1 <= threads.choose(n_rows) <= n_max
         threads.observe(n_rows=n_rows, ms=ms)
         assert 1 <= threads.n <= n_max
+
+
+def test_no_trial_slows_a_call_in_which_streams_wait_for_a_prompt() -> None:
+    threads = Threads(4)
+    for _ in range(2000):
+        assert threads.choose(28, is_tight=True) == 4
+        threads.observe(n_rows=28, ms=100.0)
+    tried = set()
+    for _ in range(400):
+        tried.add(threads.choose(28))
+        threads.observe(n_rows=28, ms=100.0)
+    assert tried > {4}
+
+
+def test_a_slowdown_is_looked_into_even_while_streams_wait_for_a_prompt() -> None:
+    threads = Threads(4)
+    for _ in range(50):
+        threads.choose(28, is_tight=True)
+        threads.observe(n_rows=28, ms=100.0)
+    tried = set()
+    for _ in range(20):
+        tried.add(threads.choose(28, is_tight=True))
+        threads.observe(n_rows=28, ms=1000.0)
+    assert tried > {4}
