@@ -7,9 +7,12 @@ from litestar.types import ControllerRouterHandler
 from corral.backend.errors import CorralError
 from corral.frontend import actions, login, pages, static
 from corral.frontend.site import lifespan
-from corral.frontend.wire import failure, framework_failure, known_host, own_form, unforeseen
+from corral.frontend.wire import failure, framework_failure, own_form, unforeseen
 
-__all__ = ["handlers", "lifespan"]
+__all__ = ["error_page", "handlers", "lifespan"]
+
+#: The page for an error outside the UI's own routes.
+error_page = failure
 
 #: Route handlers of the web UI; they need ``app.state.service``, ``settings`` and
 #: ``session_value`` (see ``login``).
@@ -31,7 +34,7 @@ handlers: list[ControllerRouterHandler] = [
             login.login,
             static.asset,
         ],
-        guards=[known_host, own_form],
+        guards=[own_form],
         exception_handlers={
             CorralError: failure,
             HTTPException: framework_failure,

@@ -4,19 +4,21 @@ import hmac
 from collections.abc import Callable
 from typing import cast
 
-from litestar import Response, get, post
+from litestar import Response, post, route
 from litestar.datastructures import Cookie
 
 from corral.backend.settings import Settings
-from corral.frontend.wire import AnyRequest, go, page
+from corral.frontend.wire import LOOK, AnyRequest, go, page
 
 COOKIE = "corral_key"
 _MAX_AGE_S = 30 * 24 * 3600
 
 
-@get("/login", sync_to_thread=False)
-def login_page(request: AnyRequest) -> Response[str]:
-    """Asks for a key."""
+@route("/login", http_method=LOOK, status_code=200, sync_to_thread=False)
+def login_page(request: AnyRequest) -> Response[str] | Response[bytes]:
+    """Asks for a key, when there are any."""
+    if not cast(Settings, request.app.state.settings).api_keys:
+        return go("/")
     return page(
         request,
         "login.html",

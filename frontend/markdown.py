@@ -5,6 +5,7 @@ make the reader's browser call another machine.
 """
 
 import functools
+import re
 from collections.abc import Sequence
 
 import nh3
@@ -37,6 +38,8 @@ _TAGS = {
     *("h5", "h6", "hr", "li", "ol", "p", "pre", "s", "span", "strong", "table", "tbody", "td"),
     *("th", "thead", "tr", "ul"),
 }
+# "http:/x" is relative where the page itself came by http.
+_ABSOLUTE = re.compile(r"https?://[^/\\]|mailto:.", re.IGNORECASE)
 _COLOURS = HtmlFormatter(nowrap=True)
 # Characters that reorder text, so that code reads differently from what it does.
 _BIDI = {
@@ -66,7 +69,15 @@ class _Renderer(RendererHTML):
         token = tokens[idx]
         text = self.renderInlineAsText(token.children, options, env) or "image"
         source = escapeHtml(str(token.attrGet("src") or ""))
-        return f'<a href="{source}">{escapeHtml(text)}</a>'
+        return f'<a href="{source}">{escapeHtml(text)}</a>' if source else escapeHtml(text)
+
+    def link_open(
+        self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType
+    ) -> str:
+        # "[words]()" would lead to the page it is on.
+        if not tokens[idx].attrGet("href"):
+            return "<a>"
+        return self.renderToken(tokens, idx, options, env)
 
     def table_open(
         self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType
@@ -87,8 +98,16 @@ def _align_by_class(
     return f'<{tokens[idx].tag} class="{side}">' if side else f"<{tokens[idx].tag}>"
 
 
+class _Parser(MarkdownIt):
+    """Reads as a link only what leads to an address of its own."""
+
+    def validateLink(self, url: str) -> bool:
+        """Relative addresses would lead to this server's pages, ``//host`` to anywhere unseen."""
+        return _ABSOLUTE.match(url) is not None
+
+
 def _parser() -> MarkdownIt:
-    md = MarkdownIt("commonmark", {"html": False}, renderer_cls=_Renderer)
+    md = _Parser("commonmark", {"html": False}, renderer_cls=_Renderer)
     md.enable(["table", "strikethrough"]).disable(["html_block", "html_inline"])
     md.add_render_rule("th_open", _align_by_class)
     md.add_render_rule("td_open", _align_by_class)

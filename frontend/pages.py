@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-from litestar import Response, get
+from litestar import Response, get, route
 from litestar.params import FromPath
 from litestar.response import Stream
 
@@ -11,10 +11,10 @@ from corral.backend.store import Conversation, Message
 from corral.frontend import streams, views
 from corral.frontend.live import Reply
 from corral.frontend.site import Site
-from corral.frontend.wire import AnyRequest, page, site_of
+from corral.frontend.wire import LOOK, AnyRequest, page, site_of
 
 
-@get("/")
+@route("/", http_method=LOOK, status_code=200)
 async def new_chat(request: AnyRequest) -> Response[str]:
     """A new chat; ``?q=`` fills in a message, which is never sent by itself."""
     return await chat_page(request, None, draft=request.query_params.get("q", ""))

@@ -1,23 +1,21 @@
 """How pages travel: the site's parts, HTML replies with their headers, and who may send forms."""
 
-import ipaddress
 import logging
 from collections.abc import Mapping
 from typing import Any, TypeAlias, cast
-from urllib.parse import urlsplit
 
-from litestar import Request, Response
+from litestar import HttpMethod, Request, Response
 from litestar.connection import ASGIConnection
 from litestar.exceptions import HTTPException
 from litestar.handlers import BaseRouteHandler
 
 from corral.backend.errors import Broken, CorralError, Refused
-from corral.backend.settings import Settings
 from corral.frontend.site import Site
 
 log = logging.getLogger("corral.frontend")
 
 AnyRequest: TypeAlias = Request[Any, Any, Any]
+LOOK = (HttpMethod.GET, HttpMethod.HEAD)
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
@@ -89,33 +87,9 @@ def own_form(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler
     if site is not None:
         is_own = site in ("same-origin", "none")
     else:
-        is_own = origin is None or urlsplit(origin).netloc == headers.get("host")
+        is_own = origin is None or origin.partition("://")[2] == headers.get("host")
     if not is_own:
         raise Refused("This request comes from another site", kind="forbidden")
-
-
-def known_host(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
-    """Guard: a server on loopback without keys answers to loopback's names only, or any site could
-    point a name of its own at it and read the conversations. Raises Refused."""
-    settings = cast(Settings, connection.app.state.settings)
-    if settings.api_keys or not _is_loopback(settings.host):
-        return
-    name = urlsplit(f"//{connection.headers.get('host', '')}").hostname or ""
-    if not _is_loopback(name):
-        raise Refused(
-            f"This server does not answer to the name {name!r}. Behind a proxy, set an API key "
-            "or let the proxy send Host: localhost",
-            kind="forbidden",
-        )
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def framework_failure(request: AnyRequest, error: HTTPException) -> Response[str]:

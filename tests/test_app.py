@@ -50,7 +50,7 @@ async def test_a_fault_is_a_500_that_tells_nothing_but_is_logged(
     stub: Any = Stub()
     app = create_app(Settings(), stub, frontend_handlers=[broken])
     transport = httpx.ASGITransport(app=app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://x") as http:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
         with caplog.at_level(logging.ERROR):
             reply = await http.get("/broken")
     assert reply.status_code == 500

@@ -68,7 +68,19 @@ UNBUILT = [
     ({"xtc_probability": 0.1}, "xtc_probability"),
     ({"dry_multiplier": 0.8}, "dry_multiplier"),
     ({"samplers": ["top_k"]}, "samplers"),
+    ({"samplers": "kp"}, "samplers"),
     ({"lora": [{"id": 0, "scale": 1}]}, "lora"),
+    ({"image_data": [{"data": "", "id": 1}]}, "image_data"),
+    ({"id_slot": 0}, "id_slot"),
+    ({"post_sampling_probs": True}, "post_sampling_probs"),
+    ({"n_keep": 5}, "n_keep"),
+    ({"n_keep": -1}, "n_keep"),
+    ({"min_keep": 1}, "min_keep"),
+    ({"penalize_nl": True}, "penalize_nl"),
+    ({"modalities": ["text", "audio"]}, "modalities"),
+    ({"audio": {"voice": "x", "format": "wav"}}, "audio"),
+    ({"web_search_options": {}}, "web_search_options"),
+    ({"prediction": {"type": "content", "content": "x"}}, "prediction"),
 ]
 NEUTRAL = {
     "n": 1,
@@ -83,6 +95,16 @@ NEUTRAL = {
     "typical_p": 1,
     "top_n_sigma": -1,
     "samplers": [],
+    "image_data": [],
+    "id_slot": -1,
+    "post_sampling_probs": False,
+    "n_keep": 0,
+    "min_keep": 0,
+    "penalize_nl": False,
+    "modalities": ["text"],
+    "audio": None,
+    "web_search_options": None,
+    "prediction": None,
     "stop": ["", "xyz"],
     "unheard_of": {"a": 1},
     "temperature": None,
@@ -122,6 +144,31 @@ def test_switched_off_features_and_unknown_members_are_accepted(
     body = (CHAT if "chat" in path else TEXT) | NEUTRAL
     reply = http.post(path, json=body)
     assert reply.status_code == 200, reply.text
+
+
+LLAMA_SERVER_ORDER = [
+    *("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"),
+]
+
+
+def test_llama_servers_default_order_of_samplers_is_neutral(http: httpx.Client) -> None:
+    reply = http.post("/completion", json=TEXT | {"samplers": LLAMA_SERVER_ORDER})
+    assert reply.status_code == 200, reply.text
+    refused(
+        http,
+        "/completion",
+        TEXT | {"samplers": LLAMA_SERVER_ORDER[::-1]},
+        "samplers",
+        "unsupported_parameter",
+    )
+
+
+def test_reported_settings_are_accepted_back(http: httpx.Client) -> None:
+    body = TEXT | {"logit_bias": [[5, False], [6, 1.5]]}
+    settings = http.post("/completion", json=body).json()["generation_settings"]
+    assert settings["logit_bias"] == [[5, None], [6, 1.5]]
+    again = http.post("/completion", json=TEXT | settings).json()["generation_settings"]
+    assert again == settings
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/completion"])
@@ -250,6 +297,21 @@ def test_an_unknown_route_points_to_the_nearest(http: httpx.Client) -> None:
     assert reply.json()["error"]["type"] == "not_found_error"
     assert "/v1/chat/completions" in reply.json()["error"]["message"]
     assert "Did you mean" not in http.get("/qqqqqqqq").json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/v1/embeddings", "/embedding", "/embeddings", "/v1/responses", "/v1/messages"),
+        *("/v1/messages/count_tokens", "/rerank", "/reranking", "/v1/rerank", "/infill"),
+        *("/lora-adapters", "/slots/0"),
+    ],
+)
+def test_a_known_route_that_is_not_built_says_so(http: httpx.Client, path: str) -> None:
+    reply = http.post(path, json={})
+    assert reply.status_code == 404
+    message = reply.json()["error"]["message"]
+    assert "not supported yet" in message and "Did you mean" not in message
 
 
 def test_a_wrong_method_says_which_are_right(http: httpx.Client) -> None:

@@ -106,6 +106,64 @@ async def test_a_session_is_no_good_from_another_site(guarded: httpx.AsyncClient
     assert reply.json()["error"]["type"] == "permission_error"
 
 
+@pytest.mark.parametrize(
+    ("headers", "is_own"),
+    [
+        ({"Origin": "http://evil.test"}, False),
+        ({"Origin": "http://x:81"}, False),
+        ({"Origin": "null"}, False),
+        ({"Origin": "http://["}, False),
+        ({"Origin": "http://x"}, True),
+        ({"Origin": "https://x", "Sec-Fetch-Site": "cross-site"}, False),
+        ({}, True),
+    ],
+    ids=str,
+)
+async def test_a_session_is_no_good_from_another_origin(
+    guarded: httpx.AsyncClient, headers: dict[str, str], is_own: bool
+) -> None:
+    headers |= {"Cookie": f"{COOKIE}={session_value(KEYS[0])}"}
+    reply = await guarded.post("/tokenize", headers=headers, content=b"{")
+    assert reply.status_code == (400 if is_own else 403)
+    assert (await guarded.get("/schema", headers=headers)).status_code == 200
+
+
+async def test_a_key_is_good_from_anywhere(guarded: httpx.AsyncClient) -> None:
+    headers = {"Authorization": f"Bearer {KEYS[0]}", "Origin": "http://evil.test"}
+    reply = await guarded.post("/tokenize", headers=headers, content=b"{")
+    assert reply.status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("bound", "keys", "named", "path", "status"),
+    [
+        ("127.0.0.1", (), "evil.test", "/schema", 403),
+        ("localhost", (), "evil.test:80", "/schema", 403),
+        ("::1", (), "127.0.0.1.evil.test", "/schema", 403),
+        ("127.0.0.1", (), "evil.test", "/nowhere", 403),
+        ("127.0.0.1", (), "[", "/schema", 403),
+        ("127.0.0.1", (), "evil.test", "/health", 200),
+        ("127.0.0.1", (), "evil.test", "/v1/health", 200),
+        ("127.0.0.1", (), "localhost:8080", "/schema", 200),
+        ("127.0.0.1", (), "[::1]:8080", "/schema", 200),
+        ("0.0.0.0", (), "chat.test", "/schema", 200),
+        ("192.0.2.1", (), "chat.test", "/schema", 200),
+        ("127.0.0.1", ("k",), "chat.test", "/schema", 200),
+    ],
+)
+async def test_an_open_server_on_loopback_answers_to_loopback_names_only(
+    bound: str, keys: tuple[str, ...], named: str, path: str, status: int
+) -> None:
+    stub: Any = SimpleNamespace(state="ready", snapshot=None, info=None, start=None, close=None)
+    app = create_app(Settings(host=bound, api_keys=keys), stub, frontend_handlers=[])
+    transport = httpx.ASGITransport(app=app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+        reply = await client.get(path, headers={"Host": named, "X-Api-Key": "k"})
+    assert reply.status_code == status
+    if status == 403:
+        assert reply.json()["error"]["type"] == "permission_error"
+
+
 def test_the_session_is_not_the_key_and_differs_by_key() -> None:
     assert KEYS[0] not in session_value(KEYS[0])
     assert session_value(KEYS[0]) != session_value(KEYS[1])

@@ -132,7 +132,7 @@ def sent(server: Any, path: str, bodies: list[dict[str, Any]]) -> Iterator[None]
         for body in bodies:
             client = clients.enter_context(socket.create_connection(server.address))
             data = json.dumps(body).encode()
-            head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n"
+            head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n"
             client.sendall(head.encode() + data)
         yield
 

@@ -55,7 +55,7 @@ async def test_an_unready_server_says_why(state: str, code: str) -> None:
     )
     app = create_app(Settings(), stub, frontend_handlers=[])
     transport = httpx.ASGITransport(app=app)
-    async with httpx.AsyncClient(transport=transport, base_url="http://x") as http:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
         reply = await http.get("/health")
         assert reply.status_code == 503
         error = reply.json()["error"]

@@ -187,6 +187,21 @@ def test_raw_html_is_shown_as_the_text_it_is() -> None:
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in render("<script>alert(1)</script>")
 
 
+@pytest.mark.parametrize(
+    "target", ["//e.test", "/c/1", "c/1", "#m-1", "?q=x", "http:/c/1", "https:", "ftp://e.test", ""]
+)
+def test_only_whole_addresses_become_links(target: str) -> None:
+    for source in (f"[words]({target})", f"![words]({target})", f"[words]: {target}\n\n[words]"):
+        page = render(source)
+        assert "href" not in page
+        assert "words" in page
+
+
+@pytest.mark.parametrize("target", ["https://e.test/a", "HTTP://e.test", "mailto:a@e.test"])
+def test_a_whole_address_becomes_a_link(target: str) -> None:
+    assert f'<a href="{target}"' in render(f"[words]({target})")
+
+
 def test_an_image_is_a_link_and_fetches_nothing() -> None:
     page = render("![A cat](https://e.test/cat.png)")
     assert "<img" not in page

@@ -25,6 +25,7 @@ class Client(httpx.AsyncClient):
 
 
 HTMX = {"hx-request": "true"}
+HUGE = (f"/m/{10**26}/retry", f"/g/{10**26}/stop")
 
 
 async def open_client(settings: Settings) -> AsyncIterator[Client]:
@@ -76,7 +77,7 @@ async def stream(client: Client, gid: int) -> str:
     ("method", "path", "headers", "status"),
     [
         ("GET", "/", {}, 200),
-        ("GET", "/login", {}, 200),
+        ("GET", "/login", {}, 303),
         ("GET", "/status", {}, 200),
         ("GET", "/c/none", {}, 404),
         ("POST", "/c", {}, 400),
@@ -135,6 +136,7 @@ async def test_forms_are_taken_from_our_own_pages_only(
         ("127.0.0.1.evil.test:8080", False),
         ("localhost.evil.test", False),
         ("", False),
+        ("[", False),
     ],
 )
 async def test_a_server_on_loopback_answers_to_loopback_names_only(
@@ -142,6 +144,45 @@ async def test_a_server_on_loopback_answers_to_loopback_names_only(
 ) -> None:
     answer = await client.get("/", headers={"host": host})
     assert answer.status_code == (200 if is_known else 403)
+
+
+async def test_a_refused_name_gets_a_page_where_people_look_and_json_where_programs_do(
+    client: Client,
+) -> None:
+    evil = {"host": "evil.test"}
+    page = await client.get("/c/1", headers=evil)
+    assert (page.status_code, 'role="alert"' in page.text) == (403, True)
+    reply = await client.get("/v1/models", headers=evil)
+    assert (reply.status_code, reply.json()["error"]["type"]) == (403, "permission_error")
+
+
+@pytest.mark.parametrize("accept", ["text/html,*/*;q=0.8", "*/*"])
+@pytest.mark.parametrize(
+    ("path", "for_people"),
+    [("/nowhere", True), ("/c", True), ("/v1/nowhere", False), ("/embeddings", False)],
+)
+async def test_a_browser_that_is_lost_gets_a_page_and_a_program_gets_json(
+    client: Client, path: str, accept: str, for_people: bool
+) -> None:
+    answer = await client.get(path, headers={"accept": accept})
+    assert answer.status_code == (405 if path == "/c" else 404)
+    is_page = for_people and accept != "*/*" and path != "/c"
+    assert answer.headers["content-type"].startswith("text/html" if is_page else "application/json")
+    assert ("content-security-policy" in answer.headers) is is_page
+
+
+@pytest.mark.parametrize("path", ["/", "/login"])
+async def test_head_answers_as_get_does(client: Client, locked: Client, path: str) -> None:
+    for site, headers in ((client, {}), (locked, {}), (locked, {"accept": "text/html"})):
+        get = await site.get(path, headers=headers, follow_redirects=False)
+        head = await site.head(path, headers=headers, follow_redirects=False)
+        assert (head.status_code, head.content) == (get.status_code, b"")
+        assert head.headers.get("location") == get.headers.get("location")
+
+
+async def test_without_keys_there_is_nothing_to_log_in_to(client: Client) -> None:
+    answer = await client.get("/login", follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/")
 
 
 async def test_with_keys_any_name_will_do_because_a_cookie_belongs_to_one(locked: Client) -> None:
@@ -220,7 +261,7 @@ async def test_a_stream_begins_with_how_the_reply_stands(client: Client) -> None
     assert answer.text.endswith("event: end\ndata: \n\n")
 
 
-@pytest.mark.parametrize("path", ["/g/99/events", "/g/x/events"])
+@pytest.mark.parametrize("path", ["/g/99/events", "/g/x/events", f"/g/{10**26}/events"])
 async def test_a_stream_of_nothing_is_not_found(client: Client, path: str) -> None:
     assert (await client.get(path)).status_code == 404
 
@@ -270,7 +311,9 @@ async def test_a_title_without_a_word_changes_nothing(client: Client) -> None:
     assert f'<h1 dir="auto">{"x" * 200}</h1>' in page
 
 
-@pytest.mark.parametrize("path", ["/c/none/messages", "/c/none/rename", "/m/9/retry", "/g/9/stop"])
+@pytest.mark.parametrize(
+    "path", ["/c/none/messages", "/c/none/rename", "/m/9/retry", "/g/9/stop", *HUGE]
+)
 async def test_acting_on_what_is_gone_is_a_page_that_says_so(client: Client, path: str) -> None:
     answer = await client.post(path, data={"text": "x", "title": "x"}, follow_redirects=False)
     assert answer.status_code == 404

@@ -122,6 +122,14 @@ async def test_a_folder_that_cannot_be_made_is_named_in_the_error(tmp_path: Path
     await store.close()
 
 
+@pytest.mark.parametrize("message_id", [2**63, 10**26, -(10**26)])
+async def test_an_id_larger_than_the_file_can_hold_is_not_found(
+    store: Store, message_id: int
+) -> None:
+    with pytest.raises(Refused, match="no such message"):
+        await store.message(message_id)
+
+
 async def test_a_file_of_a_newer_version_is_left_alone(store: Store, tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "data" / "corral.db") as other:
         other.execute("PRAGMA user_version = 99")
