@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import logging
 import time
+from asyncio import sleep
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -164,7 +165,7 @@ class Engine:
                     delay_s = BACKOFF_S
             if self.state == "failed":
                 return
-            await asyncio.sleep(delay_s)
+            await sleep(delay_s)
             delay_s = min(2 * delay_s, BACKOFF_LIMIT_S)
             self.n_restarts += 1
 

@@ -65,9 +65,10 @@ def end(process: "subprocess.Popen[str]") -> int:
 
 
 def test_two_stop_signals_end_it_at_once_even_with_a_stream_running(tmp_path: Path) -> None:
-    process, url = start(tmp_path)
-    body = {"prompt": "x", "n_predict": 100_000, "ignore_eos": True, "stream": True}
-    with httpx.stream("POST", url + "/completion", json=body, timeout=30) as stream:
+    process, url = start(tmp_path, "--ctx-size", "40000")
+    echo = [{"role": "user", "content": "long " * 3000}]  # the fake says it back, a byte a step
+    body = {"messages": echo, "stream": True}
+    with httpx.stream("POST", url + "/v1/chat/completions", json=body, timeout=30) as stream:
         next(stream.iter_bytes())
         process.send_signal(signal.SIGTERM)
         while httpx.get(url + "/health").status_code == 200:

@@ -231,13 +231,12 @@ async def test_restarts_come_ever_more_slowly(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delays: list[float] = []
-    sleep = asyncio.sleep
 
     async def note(delay: float) -> None:
         delays.append(delay)
-        await sleep(0)
+        await asyncio.sleep(0)
 
-    monkeypatch.setattr(pools.asyncio, "sleep", note)
+    monkeypatch.setattr(pools, "sleep", note)
     monkeypatch.setattr(pools, "BACKOFF_LIMIT_S", 0.03)
     for _ in range(4):
         os.kill(engine.pid, signal.SIGKILL)
