@@ -3,7 +3,7 @@ loop adds to it."""
 
 import os
 import socket
-import threading
+import subprocess
 import time
 from array import array
 
@@ -48,11 +48,20 @@ def bare_rate(model: Llama, prompts: list[list[int]], n_tokens: int) -> float:
 
 
 class _Timed:
-    """A model that adds up the time of its decode calls."""
+    """A model that adds up the time of its decode calls, and of llama.cpp's samplers."""
 
     def __init__(self, model: Llama) -> None:
         self._model = model
-        self.decode_s = 0.0
+        self.decode_s = self.sampler_s = 0.0
+        self._native = model._sample
+        model._sample = self._sample
+
+    def _sample(self, *args: object) -> int:
+        began = time.perf_counter()
+        try:
+            return int(self._native(*args))
+        finally:
+            self.sampler_s += time.perf_counter() - began
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._model, name)
@@ -65,9 +74,11 @@ class _Timed:
             self.decode_s += time.perf_counter() - began
 
 
-def overhead(model: Llama, n_sequences: int, sampling: Sampling, n_steps: int = 60) -> list[float]:
-    """What each step adds to its llama_decode, as fractions: planning, sampling, text, and the
-    frame sent to a reader in another thread."""
+def overhead(
+    model: Llama, n_sequences: int, sampling: Sampling, n_steps: int = 60
+) -> tuple[float, float]:
+    """What a step adds to its llama_decode, as a fraction (median): planning, sampling, text, and
+    the frame sent to a reader; and how much of that llama.cpp's samplers are."""
     for seq_id in range(model.n_seq_max):
         model.cut(seq_id, 0)
     timed = _Timed(model)
@@ -79,7 +90,9 @@ def overhead(model: Llama, n_sequences: int, sampling: Sampling, n_steps: int = 
         threads=Threads(1, fixed=model._n_threads),
     )
     ours, theirs = socket.socketpair()
-    threading.Thread(target=_drain, args=(theirs,), daemon=True).start()
+    # A reader of its own, as the server is: a thread here would fight for this interpreter.
+    reader = subprocess.Popen(["cat"], stdin=theirs, stdout=subprocess.DEVNULL)
+    theirs.close()
     for i in range(n_sequences):
         prompt = f"{i} is a number about which"
         add = Add(id=i, prompt=prompt, sampling=sampling, max_tokens=n_steps + 20)
@@ -88,21 +101,20 @@ def overhead(model: Llama, n_sequences: int, sampling: Sampling, n_steps: int = 
         core.add(admitted)
     while core.scheduler.n_generating < n_sequences:
         core.step()
-    shares = []
+    shares, native = [], []
     for _ in range(n_steps):
-        timed.decode_s, began = 0.0, time.perf_counter()
+        timed.decode_s = timed.sampler_s = 0.0
+        began = time.perf_counter()
         report = core.report(core.step())
         if report is not None:
             ours.sendall(frame(report))
         total = time.perf_counter() - began
         shares.append((total - timed.decode_s) / timed.decode_s)
+        native.append(timed.sampler_s / timed.decode_s)
     ours.close()
-    return shares
-
-
-def _drain(connection: socket.socket) -> None:
-    while connection.recv(1 << 16):
-        pass
+    reader.wait()
+    model._sample = timed._native
+    return median(shares), median(native)
 
 
 def report(n_threads: int) -> None:
@@ -112,13 +124,13 @@ def report(n_threads: int) -> None:
     greedy = Sampling(temperature=0, ignore_eos=True, seed=1)
     default = Sampling(ignore_eos=True, seed=1)
     for n in (1, 4, 16):
-        row: list[object] = [n]
-        for sampling in (greedy, default):
-            row.append(f"{median(overhead(model, n, sampling)):.1%}")
-        rows.append([*row, "3%" if n == 1 else "5%" if n == 16 else ""])
+        cheapest, _ = overhead(model, n, greedy)
+        usual, native = overhead(model, n, default)
+        limit = {1: "3%", 16: "5%"}.get(n, "")
+        rows.append([n, f"{cheapest:.1%}", f"{usual:.1%}", f"{native:.1%}", limit])
     model.close()
     table(
         f"What a step adds to llama_decode ({n_threads} of {os.cpu_count()} threads, median)",
-        ["sequences", "greedy", "default sampling", "at most"],
+        ["sequences", "greedy", "default sampling", "of it llama.cpp's samplers", "at most"],
         rows,
     )

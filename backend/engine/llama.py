@@ -62,9 +62,17 @@ class Row(NamedTuple):
 class Sampler:
     """A sampler chain and its random state. Close it; llama.cpp owns the parts."""
 
-    def __init__(self, pointer: Any, *, greedy_only: bool) -> None:
+    def __init__(
+        self, pointer: Any, *, greedy_only: bool, bias: tuple[tuple[int, float], ...] = ()
+    ) -> None:
         self.pointer = pointer
         self.greedy_only = greedy_only
+        #: Added to the logits before the chain sees them: cheaper than a stage over them all.
+        total: dict[int, float] = {}
+        for token, value in bias:
+            total[token] = total.get(token, 0.0) + value
+        self.bias_ids = np.fromiter(total, np.int64, len(total))
+        self.bias_values = np.fromiter(total.values(), np.float32, len(total))
 
     def close(self) -> None:
         """Frees the chain."""
@@ -414,20 +422,18 @@ class Llama:
     def sampler(self, stages: list[sampling.Stage], prompt: array[int]) -> Sampler:
         """A chain with these stages; penalties have seen the end of ``prompt``."""
         pointer = lib.llama_sampler_chain_init(lib.llama_sampler_chain_default_params())
+        bias: tuple[tuple[int, float], ...] = ()
+        if stages and isinstance(stages[0], sampling.Bias):
+            bias, stages = stages[0].pairs, stages[1:]
         for stage in stages:
             lib.llama_sampler_chain_add(pointer, self._stage(stage))
             if isinstance(stage, sampling.Penalties):
                 for token in prompt[-stage.last_n :]:
                     lib.llama_sampler_accept(pointer, token)
-        return Sampler(pointer, greedy_only=stages == [sampling.Greedy()])
+        return Sampler(pointer, greedy_only=stages == [sampling.Greedy()], bias=bias)
 
     def _stage(self, stage: sampling.Stage) -> Any:
         match stage:
-            case sampling.Bias(pairs):
-                entries = (lib.llama_logit_bias * len(pairs))(
-                    *(lib.llama_logit_bias(token, bias) for token, bias in pairs)
-                )
-                return lib.llama_sampler_init_logit_bias(self.n_vocab, len(pairs), entries)
             case sampling.Penalties(last_n, repeat, frequency, presence):
                 return lib.llama_sampler_init_penalties(
                     self.n_vocab, last_n, repeat, frequency, presence
@@ -458,6 +464,8 @@ class Llama:
     def sample(self, sampler: Sampler, index: int) -> int:
         """Chooses the next token from a row's logits, and tells the sampler. Raises NotFinite."""
         logits = self.logits(index)
+        if len(sampler.bias_ids):
+            logits[sampler.bias_ids] += sampler.bias_values
         if sampler.greedy_only:
             token = int(logits.argmax())
         else:
