@@ -69,7 +69,8 @@ def test_two_stop_signals_end_it_at_once_even_with_a_stream_running(tmp_path: Pa
     echo = [{"role": "user", "content": "long " * 3000}]  # the fake says it back, a byte a step
     body = {"messages": echo, "stream": True}
     with httpx.stream("POST", url + "/v1/chat/completions", json=body, timeout=30) as stream:
-        next(stream.iter_bytes())
+        arriving = stream.iter_bytes()  # kept: dropping it would close the connection
+        next(arriving)
         process.send_signal(signal.SIGTERM)
         while httpx.get(url + "/health").status_code == 200:
             time.sleep(0.01)
@@ -77,6 +78,7 @@ def test_two_stop_signals_end_it_at_once_even_with_a_stream_running(tmp_path: Pa
         process.send_signal(signal.SIGINT)
         assert end(process) == 0
         assert time.monotonic() - began < 10  # the drain alone would take 30
+        del arriving
 
 
 def test_a_port_in_use_is_an_error_code(tmp_path: Path) -> None:
