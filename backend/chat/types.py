@@ -4,7 +4,7 @@ from typing import Any, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType
 
-from corral.backend.engine.messages import FinishKind, Sampling
+from corral.backend.engine.messages import Constraint, FinishKind, Sampling, TokenProbs
 
 
 class Params(Struct, frozen=True, kw_only=True):
@@ -14,19 +14,47 @@ class Params(Struct, frozen=True, kw_only=True):
     """
 
     temperature: float | None = None
+    dynatemp_range: float | None = None
+    dynatemp_exponent: float | None = None
     top_k: int | None = None
     top_p: float | None = None
     min_p: float | None = None
+    typical_p: float | None = None
+    top_n_sigma: float | None = None
+    xtc_probability: float | None = None
+    xtc_threshold: float | None = None
     repeat_last_n: int | None = None
     repeat_penalty: float | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
+    dry_multiplier: float | None = None
+    dry_base: float | None = None
+    dry_allowed_length: int | None = None
+    dry_penalty_last_n: int | None = None
+    dry_sequence_breakers: tuple[str, ...] | None = None
+    mirostat: int | None = None
+    mirostat_tau: float | None = None
+    mirostat_eta: float | None = None
+    adaptive_target: float | None = None
+    adaptive_decay: float | None = None
+    samplers: tuple[str, ...] | None = None
+    min_keep: int | None = None
     seed: int | None = None
     ignore_eos: bool | None = None
     logit_bias: tuple[tuple[int | str, float], ...] | None = None
+    n_probs: int | None = None
+    post_sampling_probs: bool | None = None
     stop: tuple[str, ...] | None = None
     max_tokens: int | None = None
     cache_prompt: bool | None = None
+    constraint: Constraint | None = None
+    n_keep: int | None = None
+    n_discard: int | None = None
+    n_indent: int | None = None
+    t_max_predict_ms: int | None = None
+    id_slot: int | None = None
+    lora: tuple[tuple[int, float], ...] | None = None
+    prompt_probs: bool | None = None
 
 
 class Message(Struct, frozen=True, kw_only=True):
@@ -80,11 +108,13 @@ class Reading(Struct, frozen=True):
 
 class Text(Struct, frozen=True):
     """A piece of the answer and the tokens it came from. ``text`` is never empty, unless the answer
-    ends in tokens that show nothing. ``timings`` are those up to this piece."""
+    ends in tokens that show nothing. ``timings`` are those up to this piece; ``probs`` one for each
+    token when they were asked for."""
 
     text: str
     tokens: list[int]
     timings: "Timings"
+    probs: list[TokenProbs] = []
 
 
 class Timings(Struct, frozen=True):

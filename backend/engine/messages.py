@@ -13,26 +13,65 @@ FinishKind: TypeAlias = Literal["eos", "limit", "word", "cancelled"]
 SlotState: TypeAlias = Literal["idle", "reading", "generating"]
 
 
+#: llama-server's default order. A sampler that is at its neutral value costs nothing.
+SAMPLERS = (
+    *("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"),
+)
+
+
 class Sampling(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Effective sampling settings of one request; llama-server's names, meanings and defaults.
 
     ``seed`` None draws a random one, reported in ``Done``. ``temperature`` <= 0 is greedy.
-    ``repeat_last_n`` 0 switches the penalties off, -1 looks at the whole context.
+    ``repeat_last_n`` and ``dry_penalty_last_n`` 0 switch theirs off, -1 look at the whole context.
     ``logit_bias`` maps a token id, or a text that is tokenised first, to an additive bias;
-    ``-inf`` bans the token.
+    ``-inf`` bans the token. ``samplers`` are names from ``SAMPLERS`` or ``adaptive_p``, applied in
+    this order. ``mirostat`` 1 or 2, and ``adaptive_target`` >= 0, choose in place of the plain draw.
+    ``n_probs`` asks for the likeliest tokens with every token chosen, by the model's own
+    distribution, or by what the samplers left of it with ``post_sampling_probs``.
     """
 
     temperature: float = 0.8
+    dynatemp_range: float = 0.0
+    dynatemp_exponent: float = 1.0
     top_k: int = 40
     top_p: float = 0.95
     min_p: float = 0.05
+    typical_p: float = 1.0
+    top_n_sigma: float = -1.0
+    xtc_probability: float = 0.0
+    xtc_threshold: float = 0.1
     repeat_last_n: int = 64
     repeat_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+    dry_multiplier: float = 0.0
+    dry_base: float = 1.75
+    dry_allowed_length: int = 2
+    dry_penalty_last_n: int = 64
+    dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
+    mirostat: int = 0
+    mirostat_tau: float = 5.0
+    mirostat_eta: float = 0.1
+    adaptive_target: float = -1.0
+    adaptive_decay: float = 0.9
+    samplers: tuple[str, ...] = SAMPLERS
+    min_keep: int = 0
     seed: int | None = None
     ignore_eos: bool = False
     logit_bias: tuple[tuple[int | str, float], ...] = ()
+    n_probs: int = 0
+    post_sampling_probs: bool = False
+
+
+ConstraintKind: TypeAlias = Literal["json_schema", "gbnf", "lark", "regex"]
+
+
+class Constraint(Struct, frozen=True):
+    """What the whole answer must match: a JSON Schema as JSON text, or a grammar's source."""
+
+    kind: ConstraintKind
+    source: str
 
 
 class EngineConfig(Struct, frozen=True, kw_only=True):
@@ -62,6 +101,13 @@ class Add(Struct, tag="add", frozen=True, kw_only=True, omit_defaults=True):
     ``prompt`` is text, or a list mixing token ids and texts. Text is tokenised with special tokens;
     a BOS is put in front when the model wants one and the tokens do not already begin with it.
     ``max_tokens`` -1 runs to the end of the context, 0 evaluates the prompt only.
+
+    ``context_shift``: when the context is full, ``n_discard`` tokens (0: half) behind the first
+    ``n_keep`` (-1: the prompt) are forgotten and the answer goes on. ``n_indent`` > 0 ends it at a
+    line indented less; ``t_max_predict_ms`` > 0 at the first new line after that long.
+    ``id_slot`` >= 0 waits for that slot. ``lora`` are adapters and their scales for this request,
+    None those in force. ``prompt_probs`` reports the prompt's own tokens with their probabilities
+    (``PromptProbs``), which computes all of it.
     """
 
     id: int
@@ -70,6 +116,15 @@ class Add(Struct, tag="add", frozen=True, kw_only=True, omit_defaults=True):
     stop: tuple[str, ...] = ()
     max_tokens: int = -1
     cache_prompt: bool = True
+    constraint: Constraint | None = None
+    context_shift: bool = False
+    n_keep: int = 0
+    n_discard: int = 0
+    n_indent: int = 0
+    t_max_predict_ms: int = -1
+    id_slot: int = -1
+    lora: tuple[tuple[int, float], ...] | None = None
+    prompt_probs: bool = False
 
 
 class Abort(Struct, tag="abort", frozen=True):
@@ -164,17 +219,38 @@ class Progress(Struct, tag="progress", array_like=True, frozen=True, gc=False):
     time_ms: float
 
 
+class TokenProbs(Struct, array_like=True, frozen=True, gc=False):
+    """A token, the bytes it stands for, its log probability (-inf: none), and the likeliest tokens
+    in its place, likeliest first, each likewise. With ``post_sampling_probs`` the numbers are
+    probabilities. ``logprob`` is None for the first token of a prompt."""
+
+    token: int
+    piece: bytes
+    logprob: float | None
+    top: list[tuple[int, bytes, float]]
+
+
+class PromptProbs(Struct, tag="prompt_probs", array_like=True, frozen=True, gc=False):
+    """The next prompt tokens with their probabilities; see ``Add.prompt_probs``."""
+
+    id: int
+    probs: list[TokenProbs]
+
+
 class Delta(Struct, tag="delta", array_like=True, frozen=True, gc=False):
-    """Generated text that can no longer become part of a stop string, and its tokens."""
+    """Generated text that can no longer become part of a stop string, and its tokens; ``probs`` one
+    for each of them, when they were asked for."""
 
     id: int
     text: str
     tokens: list[int]
+    probs: list[TokenProbs] = []
 
 
 class Stats(Struct, array_like=True, frozen=True, gc=False):
     """Counts and times of a finished request. ``n_prompt`` includes the ``n_cached`` tokens that
-    were not computed; ``queue_ms`` is the wait before a slot was free."""
+    were not computed; ``queue_ms`` is the wait before a slot was free; ``n_discarded`` tokens were
+    forgotten by context shifts."""
 
     n_prompt: int
     n_cached: int
@@ -185,6 +261,7 @@ class Stats(Struct, array_like=True, frozen=True, gc=False):
     seed: int
     slot: int
     truncated: bool
+    n_discarded: int = 0
 
 
 class Done(Struct, tag="done", array_like=True, frozen=True, gc=False):
@@ -207,7 +284,7 @@ class Failed(Struct, tag="failed", array_like=True, frozen=True, gc=False):
     param: str = ""
 
 
-Output: TypeAlias = Accepted | Started | Progress | Delta | Done | Failed
+Output: TypeAlias = Accepted | Started | Progress | PromptProbs | Delta | Done | Failed
 
 
 class SlotRow(Struct, array_like=True, frozen=True, gc=False):
