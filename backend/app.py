@@ -7,12 +7,14 @@ from litestar.datastructures import State
 from litestar.types import ControllerRouterHandler, Message, Scope
 
 import corral.frontend
-from corral.backend.api import native, openai, ops
+from corral.backend.api import anthropic, memory, native, openai, ops, responses
 from corral.backend.api.failures import exception_handlers
 from corral.backend.api.guards import Gate, name_request, session_value
+from corral.backend.api.ignored import name_ignored
 from corral.backend.api.metrics import Meters
 from corral.backend.service import Service
-from corral.backend.settings import Settings
+from corral.backend.settings import Settings, default_data_dir
+from corral.backend.store import Responses
 
 # Probes would make the text of two scrapes differ while nothing happens.
 _NOT_COUNTED = ("/health", "/v1/health", "/metrics", "/slots")
@@ -29,6 +31,7 @@ def create_app(
 
     Starting the application starts the service, stopping it closes the service.
     """
+    kept = Responses(settings.data_dir or default_data_dir())
     meters = Meters(lambda: service.snapshot)
     pages = corral.frontend.handlers if frontend_handlers is None else frontend_handlers
 
@@ -41,22 +44,29 @@ def create_app(
         "service": service,
         "settings": settings,
         "meters": meters,
+        "responses": kept,
+        "running_responses": {},
         "session_value": session_value,
         "error_page": corral.frontend.error_page if frontend_handlers is None else None,
     }
     app = Litestar(
         route_handlers=[
-            Router("/v1", route_handlers=openai.handlers),
-            Router("/", route_handlers=openai.handlers_without_prefix, include_in_schema=False),
-            Router("/", route_handlers=[*native.handlers, *ops.handlers]),
+            Router("/v1", route_handlers=[*openai.handlers, *responses.handlers]),
+            Router(
+                "/",
+                route_handlers=[*openai.handlers_without_prefix, *responses.handlers],
+                include_in_schema=False,
+            ),
+            Router("/v1", route_handlers=anthropic.handlers),
+            Router("/", route_handlers=[*native.handlers, *memory.handlers, *ops.handlers]),
             *pages,
         ],
         state=State(state),
         exception_handlers=exception_handlers,
-        before_send=[name_request, count],
+        before_send=[name_request, name_ignored, count],
         lifespan=[] if frontend_handlers is not None else [corral.frontend.lifespan],
-        on_startup=[service.start],
-        on_shutdown=[service.close],
+        on_startup=[kept.open, service.start],
+        on_shutdown=[service.close, kept.close],
         request_max_body_size=settings.max_body_mb * 2**20,
         openapi_config=None,  # ours is at /schema, see api.openapi
         logging_config=None,

@@ -22,6 +22,9 @@ KINDS: dict[str, Kind] = {
     "invalid": Kind(400, "invalid_request_error", None),
     "unsupported": Kind(400, "invalid_request_error", "unsupported_parameter"),
     "context_length_exceeded": Kind(400, "invalid_request_error", "context_length_exceeded"),
+    "previous_response_not_found": Kind(
+        400, "invalid_request_error", "previous_response_not_found"
+    ),
     "template_error": Kind(400, "invalid_request_error", "template_error"),
     "unauthorized": Kind(401, "authentication_error", "invalid_api_key"),
     "forbidden": Kind(403, "permission_error", None),
@@ -33,6 +36,7 @@ KINDS: dict[str, Kind] = {
     "draining": Kind(503, "unavailable_error", "server_draining"),
     "engine_died": Kind(503, "unavailable_error", "engine_died"),
     "engine_error": Kind(500, "server_error", "engine_error"),
+    "not_supported": Kind(501, "not_supported_error", None),
     "internal": Kind(500, "server_error", "internal_error"),
 }
 

@@ -30,7 +30,7 @@ from corral.backend.engine.messages import (
     Started,
     Stats,
 )
-from corral.backend.errors import Broken, CorralError, Refused, from_engine
+from corral.backend.errors import Broken, CorralError, from_engine
 from corral.backend.settings import Settings
 
 log = logging.getLogger("corral.pool")
@@ -204,7 +204,7 @@ class Engine:
     async def submit(self, add: Add) -> Request:
         """Gives a request to the engine; returns once it is tokenised, fits and has its place.
         Raises Refused or Broken. Leaving early aborts it."""
-        client = await self._ready_client()
+        client = await self._ready_client(joins=add.joins)
         request = Request(add)
         client.submit(add)
         self._requests[add.id] = request
@@ -232,16 +232,17 @@ class Engine:
         try:
             return await client.call(method, args)
         except CallRefused as error:
-            raise Refused(str(error), param="tokens") from None
+            raise from_engine(error.code, str(error), param=error.param) from None
         except EngineDied as error:
             raise from_engine("engine_died", f"the engine {error}") from None
 
-    async def _ready_client(self) -> EngineClient:
+    async def _ready_client(self, *, joins: bool = False) -> EngineClient:
         if self.state == "restarting":
             with contextlib.suppress(TimeoutError):
                 ready = self._wait_for(lambda: self.state != "restarting")
                 await asyncio.wait_for(ready, RESTART_PATIENCE_S)
-        if self.state != "ready":
+        # What was accepted is finished, also after no more is.
+        if self.state != "ready" and not (joins and self.state == "draining" and self._is_up):
             raise self.refusal()
         assert self._client is not None
         return self._client
@@ -354,5 +355,11 @@ def engine_config(settings: Settings) -> EngineConfig:
         step_target_ms=settings.step_target_ms,
         check_tensors=settings.check_tensors,
         flash_attn=settings.flash_attn,
+        lora=tuple((str(path), scale) for path, scale in getattr(settings, "lora", ())),
+        lora_init_without_apply=getattr(settings, "lora_init_without_apply", False),
+        slot_save_path=str(getattr(settings, "slot_save_path", None) or ""),
+        cache_ram_mib=getattr(settings, "cache_ram", 8192),
+        cache_disk=str(getattr(settings, "cache_disk", None) or ""),
+        cache_disk_mib=getattr(settings, "cache_disk_mb", 4096),
         fake=settings.fake,
     )

@@ -1,9 +1,12 @@
 """Use cases: a request becomes a running generation whose events any renderer can show."""
 
 import logging
+import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import Sequence
 from typing import Any
+
+from msgspec.structs import replace
 
 from corral.backend import pool as pools
 from corral.backend.chat.template import CHATML, ChatTemplate
@@ -11,84 +14,20 @@ from corral.backend.chat.types import (
     ChatRequest,
     CompletionRequest,
     Effective,
-    Event,
-    Finished,
     Params,
-    Reading,
-    Text,
-    Timings,
+    Prompt,
 )
-from corral.backend.engine.messages import (
-    Add,
-    Delta,
-    Done,
-    Failed,
-    ModelInfo,
-    Progress,
-    Sampling,
-    Snapshot,
-    Started,
-)
-from corral.backend.errors import CorralError, from_engine
+from corral.backend.choices import Choices, Generation
+from corral.backend.defaults import effective
+from corral.backend.engine.messages import ModelInfo, Snapshot
+from corral.backend.errors import CorralError, Refused
 from corral.backend.pool import Engine, Pool
 from corral.backend.settings import Settings
 
 log = logging.getLogger("corral")
 
-
-class Generation:
-    """A request the engine accepted. Iterate once for its events; the last one is ``Finished``.
-
-    Iterating raises ``CorralError`` when it ends badly. Leaving early without ``abort()`` leaves it
-    running, so whoever iterates calls ``abort()`` (synchronous, idempotent) in a ``finally``.
-    """
-
-    def __init__(
-        self, engine: Engine, request: pools.Request, n_prompt: int, effective: Effective
-    ) -> None:
-        self.id = request.add.id
-        self.model = engine.name
-        self.created = int(time.time())
-        self.prompt = request.add.prompt
-        self.n_prompt = n_prompt
-        self.effective = effective
-        self.slot = -1
-        self._engine = engine
-        self._request = request
-        self._timings = Timings(n_prompt, 0, 0, 0.0, 0.0)
-        self._first_text_s = 0.0
-
-    def abort(self) -> None:
-        """Ends it now; the events end in ``Finished(finish="cancelled")``."""
-        if not self._request.has_ended:
-            self._engine.abort(self.id)
-
-    async def __aiter__(self) -> AsyncIterator[Event]:
-        while True:
-            match await self._request.get():
-                case Started(_, slot, _):
-                    self.slot = slot
-                case Progress(_, total, cached, processed, time_ms):
-                    self._timings = Timings(total, cached, 0, time_ms, 0.0)
-                    yield Reading(total, cached, processed, time_ms)
-                case Delta(_, text, tokens):
-                    self._count(len(tokens))
-                    yield Text(text, tokens, self._timings)
-                case Done(_, finish, word, s):
-                    counts = s.n_prompt, s.n_cached, s.n_generated
-                    timings = Timings(*counts, s.prompt_ms, s.predicted_ms, s.queue_ms)
-                    yield Finished(finish, word, s.truncated, s.seed, s.slot, timings)
-                    return
-                case Failed(_, code, message, extra):
-                    raise from_engine(code, message, extra)
-
-    def _count(self, n_tokens: int) -> None:
-        """Times up to now, for those who show them while the answer runs."""
-        now, t = time.perf_counter(), self._timings
-        if t.n_generated == 0:
-            self._first_text_s = now
-        ms = (now - self._first_text_s) * 1e3
-        self._timings = Timings(t.n_prompt, t.n_cached, t.n_generated + n_tokens, t.prompt_ms, ms)
+#: Seeds go from 0 to here, not included; llama-server's number after that means "draw one".
+_N_SEEDS = 2**32 - 1
 
 
 class Service:
@@ -120,16 +59,20 @@ class Service:
 
     # --- use cases --------------------------------------------------------------------------------
 
-    async def chat(self, request: ChatRequest) -> Generation:
+    async def chat(self, request: ChatRequest) -> Choices:
         """Starts to answer a conversation; returns once its prompt is tokenised, fits, and is
         queued or running. Raises Refused (the template's objection, too long, queue full) or Broken
         (loading, shutting down)."""
         prompt = await self.render(request)
-        return await self._generate(prompt, request.params, request.model, param="messages")
+        return await self._answer(
+            [prompt], request.params, request.model, n=request.n, param="messages"
+        )
 
-    async def complete(self, request: CompletionRequest) -> Generation:
-        """Starts to continue a raw prompt; as ``chat``."""
-        return await self._generate(request.prompt, request.params, request.model, param="prompt")
+    async def complete(self, request: CompletionRequest) -> Choices:
+        """Starts to continue raw prompts; as ``chat``. One bad prompt refuses all of them."""
+        return await self._answer(
+            request.prompts, request.params, request.model, n=request.n, param="prompt"
+        )
 
     async def render(self, request: ChatRequest) -> str:
         """The prompt text a conversation becomes."""
@@ -141,6 +84,10 @@ class Service:
             kwargs=request.template_kwargs,
         )
 
+    async def count(self, request: ChatRequest) -> int:
+        """How many tokens a conversation's prompt has. Raises as ``chat``."""
+        return len(await self.prompt_tokens(await self.render(request)))
+
     async def tokenize(
         self, content: str | list[int | str], *, add_special: bool, parse_special: bool
     ) -> list[int]:
@@ -148,6 +95,18 @@ class Service:
         args = {"content": content, "add_special": add_special, "parse_special": parse_special}
         tokens: list[int] = await self._pool.get(None).call("tokenize", args)
         return tokens
+
+    async def prompt_tokens(self, prompt: Prompt) -> list[int]:
+        """The tokens of a prompt as a request would read them."""
+        tokens: list[int] = await self._pool.get(None).call("tokenize_prompt", {"prompt": prompt})
+        return tokens
+
+    async def as_text(self, prompt: Prompt) -> str:
+        """A prompt as text, to be shown."""
+        if isinstance(prompt, str):
+            return prompt
+        tokens = await self.tokenize(prompt, add_special=False, parse_special=True)
+        return await self.detokenize(tokens)
 
     async def pieces(self, tokens: list[int]) -> list[bytes]:
         """The bytes of each token, special ones by name. Refuses ids outside the vocabulary."""
@@ -159,30 +118,56 @@ class Service:
         """The text of tokens; bytes that are not UTF-8 become U+FFFD."""
         return b"".join(await self.pieces(tokens)).decode("utf-8", "replace")
 
+    async def memory(self, method: str, args: dict[str, Any]) -> Any:
+        """Asks about LoRA adapters or slots: a method of the engine's ``memory`` and its answer.
+        Raises Refused or Broken."""
+        return await self._pool.get(None).call(method, args)
+
     async def control(self, args: dict[str, Any]) -> None:
         """Scripts the fake engine (see ``engine.fake``); refused by a real one."""
         await self._pool.get(None).call("control", args)
 
-    async def _generate(
-        self, prompt: str | list[int | str], params: Params, model: str | None, *, param: str
-    ) -> Generation:
+    async def _answer(
+        self, prompts: Sequence[Prompt], params: Params, model: str | None, *, n: int, param: str
+    ) -> Choices:
         engine = self._pool.get(model)
-        effective = self.effective(params)
-        add = Add(
-            id=pools.next_request_id(),
-            prompt=prompt,
-            sampling=effective.sampling,
-            stop=effective.stop,
-            max_tokens=effective.max_tokens,
-            cache_prompt=effective.cache_prompt,
-        )
+        in_force = self.effective(params)
+        if len(prompts) * n > 1:
+            # The engine checks a prompt when it gets it; here all must be good before any runs.
+            prompts = [
+                await self._tokens(engine, prompt, f"{param}[{i}]" if len(prompts) > 1 else param)
+                for i, prompt in enumerate(prompts)
+            ]
+        generations = [
+            Generation(engine, prompt, _choice(in_force, j), prompt_index=i, joins=i + j > 0)
+            for i, prompt in enumerate(prompts)
+            for j in range(n)
+        ]
+        choices = Choices(generations, n_at_once=self.settings.slots)
         try:
-            request = await engine.submit(add)
+            await choices.start()
         except CorralError as error:
-            if error.param == "prompt":
-                error.param = param  # what the prompt is called at this door
+            _rename(error, "prompt", param)
+            if params.constraint is not None and params.constraint_at is not None:
+                for name in ("json_schema", "grammar", "regex", "lark"):
+                    _rename(error, name, params.constraint_at)
             raise
-        return Generation(engine, request, request.accepted.result().n_prompt, effective)
+        return choices
+
+    async def _tokens(self, engine: Engine, prompt: Prompt, at: str) -> Prompt:
+        """A prompt's tokens. Raises Refused when it is empty or can never fit."""
+        tokens: list[int | str] = await engine.call("tokenize_prompt", {"prompt": prompt})
+        n, n_ctx = len(tokens), engine.info.n_ctx if engine.info is not None else len(tokens) + 1
+        if not tokens:
+            raise Refused(f"{at}: the prompt holds no tokens", param=at)
+        if n >= n_ctx:
+            raise Refused(
+                f"{at}: the prompt has {n} tokens; the context holds {n_ctx}, answer included",
+                kind="context_length_exceeded",
+                param=at,
+                extra={"n_prompt_tokens": n, "n_ctx": n_ctx},
+            )
+        return tokens
 
     def _template(self, engine: Engine) -> ChatTemplate:
         """The engine's chat template, compiled once per model."""
@@ -201,32 +186,9 @@ class Service:
     # --- settings in force ------------------------------------------------------------------------
 
     def effective(self, params: Params) -> Effective:
-        """What a request's settings come to: its own, the server's defaults for the rest."""
-        d = self.settings
-
-        def pick(asked: Any, default: Any) -> Any:
-            return default if asked is None else asked
-
-        seed = pick(params.seed, d.seed)
-        sampling = Sampling(
-            temperature=pick(params.temperature, d.temperature),
-            top_k=pick(params.top_k, d.top_k),
-            top_p=pick(params.top_p, d.top_p),
-            min_p=pick(params.min_p, d.min_p),
-            repeat_last_n=pick(params.repeat_last_n, d.repeat_last_n),
-            repeat_penalty=pick(params.repeat_penalty, d.repeat_penalty),
-            presence_penalty=pick(params.presence_penalty, d.presence_penalty),
-            frequency_penalty=pick(params.frequency_penalty, d.frequency_penalty),
-            seed=None if seed < 0 else seed,
-            ignore_eos=pick(params.ignore_eos, False),
-            logit_bias=pick(params.logit_bias, ()),
-        )
-        return Effective(
-            sampling=sampling,
-            stop=pick(params.stop, ()),
-            max_tokens=pick(params.max_tokens, d.max_tokens),
-            cache_prompt=pick(params.cache_prompt, True),
-        )
+        """What a request's settings come to, every default filled in; see ``defaults``."""
+        recommended = {} if self.info is None else self.info.sampling
+        return effective(params, self.settings, recommended)
 
     @property
     def defaults(self) -> Effective:
@@ -271,3 +233,23 @@ class Service:
         if snapshot is None or generation_id not in snapshot.waiting:
             return None
         return snapshot.waiting.index(generation_id)
+
+
+def _choice(effective: Effective, j: int) -> Effective:
+    """Choice ``j`` of a prompt: with a seed, each has one of its own, and the first has that."""
+    seed = effective.sampling.seed
+    if seed is None or j == 0:
+        return effective
+    sampling = replace(effective.sampling, seed=(seed + j) % _N_SEEDS)
+    return replace(effective, sampling=sampling)
+
+
+def _rename(error: CorralError, name: str, at: str) -> None:
+    """Calls the field at fault what it is called at the door it came through. ``name`` is the
+    engine's word for it; a path below it is kept, a place in a text is in the message."""
+    if error.param is None or not re.match(rf"{name}\b", error.param):
+        return
+    rest = error.param[len(name) :]
+    error.param = at + rest if rest[:1] in (".", "[") else at
+    if error.message.startswith(name):
+        error.message = at + error.message[len(name) :]

@@ -30,7 +30,7 @@ Phase: TypeAlias = Literal["loading", "sending", "waiting", "reading", "writing"
 
 
 class Generation(Protocol):
-    """What of a running generation is used here; see ``service.Generation``."""
+    """What of a running generation is used here; see ``choices.Generation``."""
 
     @property
     def id(self) -> int:
@@ -43,10 +43,18 @@ class Generation(Protocol):
         """Its events; the last is ``Finished``."""
 
 
+class Choices(Protocol):
+    """The answers of a request, of which there is one here; see ``choices.Choices``."""
+
+    @property
+    def generations(self) -> Sequence[Generation]:
+        """The answers."""
+
+
 class Model(Protocol):
     """What of the service is used here; see ``service.Service``."""
 
-    async def chat(self, request: ChatRequest) -> Generation:
+    async def chat(self, request: ChatRequest) -> Choices:
         """Starts to answer."""
 
     async def until_loaded(self) -> None:
@@ -257,7 +265,7 @@ class Live:
             reply.enter("loading")
             await self._service.until_loaded()
             reply.enter("sending")
-        reply.generation = await self._service.chat(reply.request)
+        reply.generation = (await self._service.chat(reply.request)).generations[0]
         reply.enter("waiting")
         flushed_s = time.monotonic()
         async for event in reply.generation:

@@ -1,10 +1,12 @@
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from corral.backend import pool as pools
 from corral.backend.chat.types import (
@@ -17,9 +19,10 @@ from corral.backend.chat.types import (
     Reading,
     Text,
 )
+from corral.backend.choices import Choices, Generation
 from corral.backend.errors import Broken, Refused
 from corral.backend.pool import Pool
-from corral.backend.service import Generation, Service
+from corral.backend.service import Service
 from corral.backend.settings import Settings
 
 #: A prompt that the fake answers with this many letters.
@@ -42,11 +45,25 @@ async def service(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Service]:
     await service.close()
 
 
+@contextlib.asynccontextmanager
+async def _running(**fields: Any) -> AsyncIterator[Service]:
+    settings = Settings(**fields)
+    service = Service(settings, Pool(settings))
+    await service.start()
+    try:
+        async with asyncio.timeout(20):
+            await service.until_loaded()
+        yield service
+    finally:
+        await service.close()
+
+
 def _says(text: str, **params: Any) -> ChatRequest:
     return ChatRequest(messages=(Message(role="user", content=text),), params=Params(**params))
 
 
-async def _events(generation: Generation) -> list[Event]:
+async def _events(answer: Choices | Generation) -> list[Event]:
+    generation = answer.generations[0] if isinstance(answer, Choices) else answer
     async with asyncio.timeout(20):
         return [event async for event in generation]
 
@@ -123,7 +140,7 @@ def test_a_negative_seed_asks_for_a_random_one(
 
 
 async def test_a_conversation_is_answered_in_events_in_order(service: Service) -> None:
-    generation = await service.chat(_says("hello there"))
+    (generation,) = (await service.chat(_says("hello there"))).generations
     events = await _events(generation)
     assert _text(events) == "hello there"
     kinds = [type(e) for e in events]
@@ -148,7 +165,7 @@ async def test_texts_count_the_tokens_so_far(service: Service) -> None:
 
 
 async def test_the_same_prompt_again_is_cached(service: Service) -> None:
-    first = await service.chat(_says("hello"))
+    (first,) = (await service.chat(_says("hello"))).generations
     await _events(first)
     events = await _events(await service.chat(_says("hello")))
     assert _finish(events).timings.n_cached == first.n_prompt - 1
@@ -164,10 +181,10 @@ async def test_a_stop_string_ends_the_answer_and_is_named(service: Service) -> N
 
 async def test_a_raw_prompt_may_be_text_or_tokens(service: Service) -> None:
     text = await _events(
-        await service.complete(CompletionRequest(prompt="ab", params=Params(max_tokens=5)))
+        await service.complete(CompletionRequest(prompts=("ab",), params=Params(max_tokens=5)))
     )
     tokens = await _events(
-        await service.complete(CompletionRequest(prompt=[97, "b"], params=Params(max_tokens=5)))
+        await service.complete(CompletionRequest(prompts=([97, "b"],), params=Params(max_tokens=5)))
     )
     assert _text(text) == _text(tokens) != ""
 
@@ -179,7 +196,7 @@ async def test_the_prompt_is_what_the_template_makes_of_the_messages(service: Se
 
 
 async def test_iteration_ends_and_the_request_is_forgotten(service: Service) -> None:
-    generation = await service.chat(_says("hello"))
+    (generation,) = (await service.chat(_says("hello"))).generations
     events = aiter(generation)
     async with asyncio.timeout(10):
         while not isinstance(await anext(events), Finished):
@@ -195,7 +212,7 @@ async def test_iteration_ends_and_the_request_is_forgotten(service: Service) -> 
 
 async def test_aborting_any_number_of_times_ends_it_once_as_cancelled(service: Service) -> None:
     await service.control({"step_ms": 20})
-    generation = await service.chat(_says(ANSWER))
+    (generation,) = (await service.chat(_says(ANSWER))).generations
     events: list[Event] = []
     async with asyncio.timeout(10):
         async for event in generation:
@@ -210,12 +227,12 @@ async def test_aborting_any_number_of_times_ends_it_once_as_cancelled(service: S
 
 async def test_a_queued_generation_can_be_aborted_and_knows_its_place(service: Service) -> None:
     await service.control({"step_ms": 20})
-    running = [await service.chat(_says(ANSWER)) for _ in range(2)]
+    running = [(await service.chat(_says(ANSWER))).generations[0] for _ in range(2)]
     for generation in running:
         async for event in generation:
             if isinstance(event, Text):
                 break
-    queued = [await service.chat(_says(c)) for c in "abc"]
+    queued = [(await service.chat(_says(c))).generations[0] for c in "abc"]
     async with asyncio.timeout(10):
         async for _ in running[0]:  # steps go on, and snapshots come with them
             if service.waiting_ahead(queued[2].id) is not None:
@@ -228,6 +245,107 @@ async def test_a_queued_generation_can_be_aborted_and_knows_its_place(service: S
         generation.abort()
 
 
+# --- several answers --------------------------------------------------------------------
+
+
+async def _all(choices: Choices) -> dict[int, list[Event]]:
+    events: dict[int, list[Event]] = {i: [] for i in range(len(choices.generations))}
+    async with asyncio.timeout(20):
+        async for index, event in choices:
+            events[index].append(event)
+    return events
+
+
+async def test_every_answer_of_a_request_ends_once_with_its_own_events(service: Service) -> None:
+    request = CompletionRequest(prompts=("ab", [99]), n=3, params=Params(max_tokens=4, seed=1))
+    choices = await service.complete(request)
+    events = await _all(choices)
+    assert len(events) == 6
+    for index, generation in enumerate(choices.generations):
+        assert generation.prompt_index == index // 3
+        alone = await service.complete(
+            CompletionRequest(prompts=(request.prompts[index // 3],), params=request.params)
+        )
+        assert _text(events[index]) == _text(await _events(alone)) != ""
+        assert _finish(events[index]).seed == 1 + index % 3
+    assert not service._pool.engine._requests
+
+
+async def test_aborting_ends_all_answers_also_those_that_have_not_begun(service: Service) -> None:
+    await service.control({"step_ms": 20})
+    choices = await service.chat(replace(_says(ANSWER), n=7))  # two slots
+    ends = {}
+    async with asyncio.timeout(10):
+        async for index, event in choices:
+            if isinstance(event, Text):
+                choices.abort()
+                choices.abort()
+            if isinstance(event, Finished):
+                ends[index] = event
+    assert len(ends) == 7 and {e.finish for e in ends.values()} == {"cancelled"}
+    assert [e.timings.n_generated for e in ends.values()].count(0) >= 5
+    assert not service._pool.engine._requests
+
+
+async def test_no_more_answers_of_a_request_than_slots_are_with_the_engine(
+    service: Service,
+) -> None:
+    choices = await service.chat(replace(_says("hello"), n=9))
+    most = 0
+    async with asyncio.timeout(10):
+        async for _ in choices:
+            most = max(most, len(service._pool.engine._requests))
+    assert most == 2
+
+
+async def test_the_first_answer_that_fails_ends_the_request(service: Service) -> None:
+    await service.control({"step_ms": 20})
+    choices = await service.chat(replace(_says(ANSWER), n=5))
+    with pytest.raises(Broken) as caught:
+        async with asyncio.timeout(10):
+            async for _, event in choices:
+                if isinstance(event, Text) and service._pool.engine.pid:
+                    os.kill(service._pool.engine.pid, signal.SIGKILL)
+    assert caught.value.kind == "engine_died"
+    choices.abort()
+    assert _text(await _events(await service.chat(_says("again")))) == "again"
+
+
+@pytest.mark.parametrize("n_slots", [1, 2])
+async def test_a_draining_service_finishes_all_answers_of_a_request(n_slots: int) -> None:
+    async with _running(fake=True, n_slots=n_slots, drain_timeout_s=20.0) as service:
+        choices = await service.chat(replace(_says("hello"), n=7))
+        drain = asyncio.create_task(service.drain())
+        await asyncio.sleep(0)
+        assert service.state == "draining"
+        events = await _all(choices)
+        assert {_text(e) for e in events.values()} == {"hello"}
+        async with asyncio.timeout(10):
+            await drain
+
+
+async def test_a_request_needs_one_place_however_many_answers_it_wants() -> None:
+    async with _running(fake=True, n_slots=2, max_queue=0) as service:
+        await service.control({"step_ms": 5})
+        other = await service.chat(_says("x" * 30))
+        choices = await service.chat(replace(_says("hello"), n=4))
+        with pytest.raises(Broken) as caught:
+            await service.chat(_says("no room"))
+        assert caught.value.kind == "queue_full"
+        assert {_text(e) for e in (await _all(choices)).values()} == {"hello"}
+        assert _text(await _events(other)) == "x" * 30
+
+
+async def test_one_bad_prompt_refuses_all_before_any_is_given_to_the_engine(
+    service: Service,
+) -> None:
+    with pytest.raises(Refused) as caught:
+        await service.complete(CompletionRequest(prompts=("good", "x" * 5000), n=2))
+    assert (caught.value.kind, caught.value.param) == ("context_length_exceeded", "prompt[1]")
+    assert caught.value.extra == {"n_prompt_tokens": 5000, "n_ctx": 4096}
+    assert not service._pool.engine._requests
+
+
 # --- refusals ---------------------------------------------------------------------------
 
 
@@ -236,7 +354,7 @@ async def test_refusals_name_the_callers_field(service: Service) -> None:
         await service.chat(_says("x" * 5000))
     assert (chat.value.kind, chat.value.param) == ("context_length_exceeded", "messages")
     with pytest.raises(Refused) as complete:
-        await service.complete(CompletionRequest(prompt="x" * 5000))
+        await service.complete(CompletionRequest(prompts=("x" * 5000,)))
     assert complete.value.param == "prompt"
     assert complete.value.extra == {"n_prompt_tokens": 5000, "n_ctx": 4096}
 
@@ -244,7 +362,7 @@ async def test_refusals_name_the_callers_field(service: Service) -> None:
 async def test_nothing_is_answered_before_the_model_is_loaded() -> None:
     service = _service()
     assert service.state == "loading" and service.info is None
-    for ask in (service.chat(_says("a")), service.complete(CompletionRequest(prompt="a"))):
+    for ask in (service.chat(_says("a")), service.complete(CompletionRequest(prompts=("a",)))):
         with pytest.raises(Broken) as caught:
             await ask
         assert caught.value.kind == "loading"
@@ -253,7 +371,7 @@ async def test_nothing_is_answered_before_the_model_is_loaded() -> None:
 
 async def test_a_dead_engine_fails_what_was_running_and_answers_the_next(service: Service) -> None:
     await service.control({"step_ms": 20})
-    generation = await service.chat(_says(ANSWER))
+    (generation,) = (await service.chat(_says(ANSWER))).generations
     with pytest.raises(Broken) as caught:
         async with asyncio.timeout(10):
             async for event in generation:
@@ -265,7 +383,7 @@ async def test_a_dead_engine_fails_what_was_running_and_answers_the_next(service
 
 async def test_a_draining_service_finishes_and_refuses(service: Service) -> None:
     await service.control({"step_ms": 5})
-    generation = await service.chat(_says("x" * 30))
+    (generation,) = (await service.chat(_says("x" * 30))).generations
     drain = asyncio.create_task(service.drain())
     await asyncio.sleep(0)
     assert service.state == "draining"

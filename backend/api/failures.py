@@ -10,6 +10,7 @@ from litestar import Litestar, Response
 from litestar.exceptions import HTTPException, ValidationException
 from litestar.types import ExceptionHandlersMap
 
+from corral.backend.api import anthropic_errors
 from corral.backend.api.wire import AnyRequest, ClientGone, encode, error_body, invalid, not_json
 from corral.backend.errors import Broken, CorralError, Refused
 
@@ -24,25 +25,23 @@ _KIND_BY_STATUS = {
     413: "too_large",
 }
 # Routes of OpenAI, Anthropic and llama-server that are not built, with and without /v1.
-_PLANNED = (
-    *("/embedding", "/embeddings", "/responses", "/messages", "/rerank", "/reranking", "/infill"),
-    "/lora-adapters",
-)
+_PLANNED = (*("/embedding", "/embeddings", "/rerank", "/reranking"),)
 ErrorPage: TypeAlias = Callable[[AnyRequest, CorralError], Response[Any]]
 
 
-def failed(error: CorralError) -> Response[bytes]:
-    """The reply for one of our own errors."""
+def failed(error: CorralError, request: AnyRequest) -> Response[bytes]:
+    """The reply for one of our own errors, in the shape of the API that was asked."""
     headers = {}
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(error.retry_after_s)
     if error.wire.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
+    body = error_body(error)
+    if anthropic_errors.is_anthropic(request.scope["path"]):
+        name = headers[anthropic_errors.HEADER] = anthropic_errors.request_id(request.scope)
+        body = encode(anthropic_errors.error_object(error, name))
     return Response(
-        error_body(error),
-        status_code=error.wire.status,
-        headers=headers,
-        media_type="application/json",
+        body, status_code=error.wire.status, headers=headers, media_type="application/json"
     )
 
 
@@ -78,12 +77,12 @@ def is_api_path(request: AnyRequest) -> bool:
 def on_page(request: AnyRequest, error: CorralError) -> Response[Any]:
     """The reply for people: the web UI's error page, or the JSON one where there is no UI."""
     page = cast(ErrorPage | None, request.app.state.get("error_page"))
-    return failed(error) if page is None else page(request, error)
+    return failed(error, request) if page is None else page(request, error)
 
 
 def _is_planned(path: str) -> bool:
     path = path.removeprefix("/v1").rstrip("/")
-    return path.startswith("/slots/") or any(f"{path}/".startswith(f"{p}/") for p in _PLANNED)
+    return any(f"{path}/".startswith(f"{p}/") for p in _PLANNED)
 
 
 def _unknown_route(request: AnyRequest) -> Refused:
@@ -96,30 +95,34 @@ def _unknown_route(request: AnyRequest) -> Refused:
     return Refused(message, kind="not_found")
 
 
+def _wrong_method(request: AnyRequest, error: HTTPException) -> Response[bytes]:
+    headers = {name.lower(): value for name, value in (error.headers or {}).items()}
+    message = f"{request.method} is not allowed here; use {headers.get('allow', 'another method')}"
+    detail: dict[str, Any] = {
+        "error": {
+            "message": message,
+            "type": "invalid_request_error",
+            "param": None,
+            "code": "method_not_allowed",
+        }
+    }
+    if anthropic_errors.is_anthropic(request.scope["path"]):
+        name = headers[anthropic_errors.HEADER] = anthropic_errors.request_id(request.scope)
+        detail = anthropic_errors.error_of_status(405, message, name)
+    return Response(encode(detail), status_code=405, headers=headers, media_type="application/json")
+
+
 def _framework(request: AnyRequest, error: HTTPException) -> Response[Any]:
     """Errors that Litestar raises by itself: unknown route, wrong method, body too large."""
     if error.status_code == 404:
         if "text/html" in request.headers.get("accept", "") and not is_api_path(request):
             return on_page(request, Refused("There is no such page", kind="not_found"))
-        return failed(_unknown_route(request))
+        return failed(_unknown_route(request), request)
     if error.status_code == 405:
-        headers = {name.lower(): value for name, value in (error.headers or {}).items()}
-        allowed = headers.get("allow", "another method")
-        detail = {
-            "message": f"{request.method} is not allowed here; use {allowed}",
-            "type": "invalid_request_error",
-            "param": None,
-            "code": "method_not_allowed",
-        }
-        return Response(
-            encode({"error": detail}),
-            status_code=405,
-            headers=error.headers,
-            media_type="application/json",
-        )
+        return _wrong_method(request, error)
     if error.status_code == 413:
         limit = request.app.state.settings.max_body_mb
-        return failed(Refused(f"The body is larger than {limit} MiB", kind="too_large"))
+        return failed(Refused(f"The body is larger than {limit} MiB", kind="too_large"), request)
     if error.status_code >= 500:
         return _unexpected(request, error)
     kind = _KIND_BY_STATUS.get(error.status_code, "invalid")
@@ -127,30 +130,30 @@ def _framework(request: AnyRequest, error: HTTPException) -> Response[Any]:
     if isinstance(error, ValidationException) and isinstance(error.extra, list) and error.extra:
         first = error.extra[0]
         param = first.get("key") if isinstance(first, dict) else None
-    return failed(Refused(error.detail, kind=kind, param=param))
+    return failed(Refused(error.detail, kind=kind, param=param), request)
 
 
 def _unexpected(request: AnyRequest, error: Exception) -> Response[bytes]:
     logger.error("%s %s failed", request.method, request.scope["path"], exc_info=error)
-    return failed(Broken("The server failed; its log says why"))
+    return failed(Broken("The server failed; its log says why"), request)
 
 
 def _ours(request: AnyRequest, error: CorralError) -> Response[bytes]:
     if error.wire.status == 500:
         logger.error("%s %s: %s", request.method, request.scope["path"], error.message)
-    return failed(error)
+    return failed(error, request)
 
 
 def _wrong_value(request: AnyRequest, error: msgspec.ValidationError) -> Response[bytes]:
-    return failed(invalid(error))
+    return failed(invalid(error), request)
 
 
 def _wrong_bytes(request: AnyRequest, error: msgspec.DecodeError) -> Response[bytes]:
-    return failed(not_json(error))
+    return failed(not_json(error), request)
 
 
 def _too_deep(request: AnyRequest, error: RecursionError) -> Response[bytes]:
-    return failed(Refused("The JSON is nested too deeply"))
+    return failed(Refused("The JSON is nested too deeply"), request)
 
 
 def _gone(request: AnyRequest, error: ClientGone) -> Response[bytes]:

@@ -3,7 +3,6 @@
 import hashlib
 import hmac
 import ipaddress
-import secrets
 from collections.abc import Sequence
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import quote, urlsplit
@@ -13,6 +12,7 @@ from litestar.datastructures import Headers
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
+from corral.backend.api.anthropic_errors import HEADER, is_anthropic, request_id
 from corral.backend.api.failures import failed, is_api_path, on_page
 from corral.backend.api.wire import AnyRequest
 from corral.backend.errors import Refused
@@ -69,27 +69,25 @@ class Gate:
             await self._app(scope, receive, send)
             return
         request: AnyRequest = Request(scope, receive, send)
-        if self._is_private:
-            refusal = _unknown_name(request)
-        else:
-            refusal = self._refusal(request.method, scope["path"], request.headers)
+        refusal = _unknown_name(request) if self._is_private else self._refusal(request)
         if refusal is None:
             await self._app(scope, receive, send)
             return
         response = refusal.to_asgi_response(app=None, request=request)
         await response(scope, receive, send)
 
-    def _refusal(self, method: str, path: str, headers: Headers) -> Response[bytes] | None:
+    def _refusal(self, request: AnyRequest) -> Response[bytes] | None:
+        method, path, headers = request.method, request.scope["path"], request.headers
         if method == "OPTIONS" or path in _OPEN or path.startswith(_OPEN_UNDER):
             return None
         key = _sent_key(headers)
         if key is not None:
             # Headers arrive as latin-1; a key may hold more than that.
             known = is_key(key.encode("latin-1", "replace"), self._keys)
-            return None if known else _unknown("This API key is not known")
+            return None if known else _unknown("This API key is not known", request)
         session = _cookie(headers)
         if session is not None and is_key(session, self._sessions):
-            return _across(headers) if method not in _SAFE else None
+            return _across(request) if method not in _SAFE else None
         if method in ("GET", "HEAD") and "text/html" in headers.get("accept", ""):
             return Response(
                 b"",
@@ -97,15 +95,18 @@ class Gate:
                 headers={"Location": f"{LOGIN}?next={quote(path)}"},
                 media_type="text/plain",
             )
-        return _unknown("An API key is needed: Authorization: Bearer KEY, or X-Api-Key: KEY")
+        return _unknown(
+            "An API key is needed: Authorization: Bearer KEY, or X-Api-Key: KEY", request
+        )
 
 
-def _unknown(message: str) -> Response[bytes]:
-    return failed(Refused(message, kind="unauthorized"))
+def _unknown(message: str, request: AnyRequest) -> Response[bytes]:
+    return failed(Refused(message, kind="unauthorized"), request)
 
 
-def _across(headers: Headers) -> Response[bytes] | None:
+def _across(request: AnyRequest) -> Response[bytes] | None:
     """Refuses what another site makes a logged-in browser send."""
+    headers = request.headers
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
     # Browsers leave out Sec-Fetch-Site over plain HTTP to another machine; Origin is there then.
     # Where both are, the first is sure: a proxy may have changed the Host the second is held to.
@@ -115,7 +116,7 @@ def _across(headers: Headers) -> Response[bytes] | None:
         is_own = origin is None or origin.partition("://")[2] == headers.get("host")
     if is_own:
         return None
-    return failed(Refused("This request comes from another site", kind="forbidden"))
+    return failed(Refused("This request comes from another site", kind="forbidden"), request)
 
 
 def _unknown_name(request: AnyRequest) -> Response[bytes] | Response[str] | None:
@@ -135,7 +136,7 @@ def _unknown_name(request: AnyRequest) -> Response[bytes] | Response[str] | None
         "or let the proxy send Host: localhost",
         kind="forbidden",
     )
-    return failed(error) if is_api_path(request) else on_page(request, error)
+    return failed(error, request) if is_api_path(request) else on_page(request, error)
 
 
 def _is_loopback(host: str) -> bool:
@@ -151,7 +152,9 @@ async def name_request(message: Message, scope: Scope) -> None:
     """Puts ``X-Request-Id`` on a reply: the caller's when it is short and plain, or a new one."""
     if message["type"] != "http.response.start":
         return
-    sent = next((v for k, v in scope["headers"] if k == b"x-request-id"), b"")
-    is_plain = 0 < len(sent) <= 64 and all(33 <= c < 127 for c in sent)
-    name = sent if is_plain else secrets.token_hex(8).encode()
-    message["headers"] = [*message["headers"], (b"x-request-id", name)]
+    name = request_id(scope, message["headers"]).encode()
+    headers = [*message["headers"], (b"x-request-id", name)]
+    if is_anthropic(scope["path"]):
+        headers = [(k, v) for k, v in headers if k.lower() != HEADER.encode()]
+        headers.append((HEADER.encode(), name))
+    message["headers"] = headers

@@ -7,7 +7,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from corral.backend.chat.types import Event, Text
+from corral.backend.chat.types import Text
+from corral.backend.choices import Indexed
 from corral.backend.engine.messages import Counters, Snapshot
 
 _FIRST_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -23,6 +24,10 @@ _COUNTERS = (
     ("llamacpp:n_decode", "Calls of llama_decode", "decode_calls"),
     ("corral_preemptions", "Requests set back because the cache was full", "preemptions"),
     ("corral_steps", "Steps of the engine", "steps"),
+    ("corral_states_saved", "Prefixes copied to host memory", "states_saved"),
+    ("corral_states_restored", "Prefixes brought back from host memory", "states_restored"),
+    ("corral_tokens_restored", "Tokens brought back from host memory", "tokens_restored"),
+    ("corral_disk_reads", "Prefixes read from the disk cache", "disk_reads"),
 )
 
 
@@ -66,6 +71,10 @@ def _gauges(snapshot: Snapshot | None, c: Counters) -> Iterator[tuple[str, str, 
     yield "llamacpp:kv_cache_usage_ratio", "Part of the KV cache in use", _per(used, total)
     yield "llamacpp:kv_cache_tokens", "Tokens in the KV cache", used
     yield "corral_kv_cached_tokens", "Tokens kept in the KV cache for later requests", cached
+    ram, prefixes, disk = (0, 0, 0) if s is None else (s.ram_bytes, s.ram_prefixes, s.disk_bytes)
+    yield "corral_ram_cache_bytes", "Size of the prefixes in host memory", ram
+    yield "corral_ram_cache_prefixes", "Prefixes in host memory", prefixes
+    yield "corral_disk_cache_bytes", "Size of the prefixes on disk", disk
     yield "corral_threads", "Compute threads", 0 if s is None else s.n_threads
 
 
@@ -102,18 +111,18 @@ class Meters:
         """A reply has begun."""
         self._requests.labels(route, str(status)).inc()
 
-    async def watch(self, events: AsyncIterable[Event], began_s: float) -> AsyncIterator[Event]:
+    async def watch(self, events: AsyncIterable[Indexed], began_s: float) -> AsyncIterator[Indexed]:
         """The same events, timed. ``began_s``: when the request arrived, by ``perf_counter``."""
-        last_s: float | None = None
-        async for event in events:
+        last_s: dict[int, float] = {}  # by answer
+        async for index, event in events:
             if isinstance(event, Text):
                 now = time.perf_counter()
-                if last_s is None:
+                if index in last_s:
+                    self._next.observe(now - last_s[index])
+                elif not last_s:
                     self._first.observe(now - began_s)
-                else:
-                    self._next.observe(now - last_s)
-                last_s = now
-            yield event
+                last_s[index] = now
+            yield index, event
 
     def text(self) -> bytes:
         """Everything in Prometheus' text format 0.0.4."""

@@ -1,15 +1,17 @@
-"""llama-server's own routes: completion, vocabulary, template, properties."""
+"""llama-server's own routes: completion, infill, vocabulary, template, properties."""
 
 from typing import Any
 
 from litestar import HttpMethod, Response, post, route
 
 from corral.backend.api import native_render as render
-from corral.backend.api.generation import vocabulary_id
+from corral.backend.api.infill import fill_in
 from corral.backend.api.native_schema import (
     Content,
     DetokenizeBody,
+    InfillBody,
     NativeBody,
+    NativeOptions,
     Piece,
     Prompted,
     Props,
@@ -17,26 +19,21 @@ from corral.backend.api.native_schema import (
     Tokens,
     Whole,
     detokenize_decoder,
+    infill_decoder,
     native_decoder,
     tokenize_decoder,
 )
 from corral.backend.api.openai_schema import ChatBody, chat_decoder
 from corral.backend.api.openapi import WITH_BODY, Operation
+from corral.backend.api.params import vocabulary_id
 from corral.backend.api.serving import n_vocab, serve, service_of, wishes
 from corral.backend.api.wire import AnyRequest, read, reply
+from corral.backend.chat.types import CompletionRequest
+from corral.backend.choices import Choices
 from corral.backend.errors import from_engine
-from corral.backend.service import Generation, Service
 
 _TAG = "llama-server"
 _LOOK = (HttpMethod.GET, HttpMethod.HEAD)
-
-
-async def _as_text(service: Service, prompt: str | list[int | str]) -> str:
-    """A prompt as text, to be shown."""
-    if isinstance(prompt, str):
-        return prompt
-    tokens = await service.tokenize(prompt, add_special=False, parse_special=True)
-    return await service.detokenize(tokens)
 
 
 @post(
@@ -46,28 +43,57 @@ async def _as_text(service: Service, prompt: str | list[int | str]) -> str:
         summary="Continue a text, llama-server's way",
         tag=_TAG,
         body=NativeBody,
-        reply=Whole,
+        reply=Whole | list[Whole],
         chunks=(Piece, Whole),
         errors=WITH_BODY,
     ),
 )
 async def completion(request: AnyRequest) -> Response[Any]:
-    """The continuation of a raw prompt, in llama-server's shape."""
+    """The continuation of raw prompts, in llama-server's shape; a list when there are several."""
     body = await read(request, native_decoder)
-    service = service_of(request)
     asked = body.request(n_vocab(request))
-    shown = await _as_text(service, asked.prompt)
+    return await _complete(request, body, asked)
 
-    def shape(generation: Generation) -> render.NativeRender:
+
+@post(
+    "/infill",
+    status_code=200,
+    operation=Operation(
+        summary="Write the text between two others",
+        tag=_TAG,
+        body=InfillBody,
+        reply=Whole | list[Whole],
+        chunks=(Piece, Whole),
+        errors=WITH_BODY,
+    ),
+)
+async def infill(request: AnyRequest) -> Response[Any]:
+    """What belongs between a prefix and a suffix, from a model with tokens for that."""
+    body = await read(request, infill_decoder)
+    params = body.params(n_vocab(request))
+    filled = fill_in(
+        service_of(request), body.gap(), max_tokens=params.max_tokens, at="input_prefix"
+    )
+    prompt = await filled
+    asked = CompletionRequest(prompts=(prompt,), params=params, model=body.model, n=body.n_choices)
+    return await _complete(request, body, asked)
+
+
+async def _complete(
+    request: AnyRequest, body: NativeOptions, asked: CompletionRequest
+) -> Response[Any]:
+    service = service_of(request)
+    shown = [await service.as_text(prompt) for prompt in asked.prompts]
+
+    def shape(choices: Choices) -> render.NativeRender:
         return render.NativeRender(
-            model=generation.model,
-            prompt=shown,
-            effective=generation.effective,
-            n_prompt=generation.n_prompt,
-            slot_of=lambda: generation.slot,
+            model=choices.model,
+            prompts=shown,
+            generations=choices.generations,
             wishes=wishes(body),
             stream=bool(body.stream),
             return_tokens=bool(body.return_tokens),
+            fields=body.response_fields or (),
         )
 
     return await serve(request, body, service.complete(asked), shape)
@@ -151,4 +177,4 @@ async def props(request: AnyRequest) -> Response[bytes]:
     return reply(render.props(service.info, service.defaults, service.model_name))
 
 
-handlers = [completion, tokenize, detokenize, apply_template, props]
+handlers = [completion, infill, tokenize, detokenize, apply_template, props]

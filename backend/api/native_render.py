@@ -1,15 +1,18 @@
 """From events and snapshots to llama-server's own shapes. Pure functions."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any, Protocol
 
+import msgspec
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from corral.backend import __version__
-from corral.backend.api.answer import Answer, Wishes
-from corral.backend.api.generation import SAMPLERS
+from corral.backend.api.answer import Answer, Shown, Wishes
 from corral.backend.api.native_schema import (
     DefaultSettings,
+    LoraShown,
     NextToken,
     Piece,
     Props,
@@ -18,10 +21,14 @@ from corral.backend.api.native_schema import (
     TokenPiece,
     Whole,
 )
+from corral.backend.api.probs import for_native
 from corral.backend.api.timings import wire_progress, wire_timings
-from corral.backend.chat.types import Effective, Event, Finished, Reading, Text
-from corral.backend.engine.messages import FinishKind, ModelInfo, Snapshot
+from corral.backend.api.wire import error_object
+from corral.backend.chat.types import Effective, Event, Finished, Reading, Scored, Text
+from corral.backend.engine.messages import Constraint, FinishKind, ModelInfo, Sampling, Snapshot
+from corral.backend.errors import CorralError
 
+_SAMPLING = Sampling.__struct_fields__
 _STOP_TYPE: dict[FinishKind, str] = {
     "eos": "eos",
     "limit": "limit",
@@ -32,100 +39,159 @@ _STOP_TYPE: dict[FinishKind, str] = {
 
 def settings(effective: Effective, *, seed: int, stream: bool) -> Settings:
     """``generation_settings``; ``seed`` is the one that was used."""
-    s = effective.sampling
+    e, s = effective, effective.sampling
+    same = {
+        name: getattr(s if name in _SAMPLING else e, name)
+        for name in Settings.__struct_fields__
+        if name in _SAMPLING or name in Effective.__struct_fields__
+    }
     return Settings(
-        seed=seed,
-        temperature=s.temperature,
-        top_k=s.top_k,
-        top_p=s.top_p,
-        min_p=s.min_p,
-        repeat_last_n=s.repeat_last_n,
-        repeat_penalty=s.repeat_penalty,
-        presence_penalty=s.presence_penalty,
-        frequency_penalty=s.frequency_penalty,
-        stop=list(effective.stop),
-        max_tokens=effective.max_tokens,
-        n_predict=effective.max_tokens,
-        ignore_eos=s.ignore_eos,
-        cache_prompt=effective.cache_prompt,
-        stream=stream,
-        logit_bias=[(t, bias if math.isfinite(bias) else None) for t, bias in s.logit_bias],
-        samplers=SAMPLERS,
+        **same
+        | {
+            "seed": seed,
+            "dry_sequence_breakers": list(s.dry_sequence_breakers),
+            "samplers": list(s.samplers),
+            "logit_bias": [(t, bias if math.isfinite(bias) else None) for t, bias in s.logit_bias],
+            "stop": list(e.stop),
+            "n_predict": e.max_tokens,
+            "lora": [LoraShown(id=id, scale=scale) for id, scale in e.lora or ()],
+            "stream": stream,
+        },
+        **_constraint(e.constraint),
     )
 
 
-class NativeRender(Struct, frozen=True, kw_only=True):
-    """A completion in llama-server's own shape. ``prompt`` is shown in the whole reply;
-    ``slot_of`` tells the slot once the request holds one."""
+def _constraint(constraint: Constraint | None) -> dict[str, Any]:
+    match constraint:
+        case Constraint(kind="json_schema", source=source):
+            return {"json_schema": msgspec.Raw(source.encode())}
+        case Constraint(kind="gbnf", source=source):
+            return {"grammar": source}
+        case Constraint(kind=kind, source=source):
+            return {kind: source}
+        case None:
+            return {}
 
-    model: str
-    prompt: str
+
+class Asked(Protocol):
+    """What of a generation is shown here; see ``choices.Generation``."""
+
     effective: Effective
     n_prompt: int
-    slot_of: Callable[[], int]
+    slot: int
+
+
+class NativeRender(Struct, frozen=True, kw_only=True):
+    """Completions in llama-server's own shape. ``prompts`` are shown in whole replies;
+    ``generations`` are asked what they know by now. ``fields``: the members of whole replies to
+    show, all when there are none."""
+
+    model: str
+    prompts: Sequence[str]
+    generations: Sequence[Asked]
     wishes: Wishes
     stream: bool
     return_tokens: bool = False
+    fields: Sequence[str] = ()
     says_done: bool = False
+    names_events: bool = False
 
-    def opening(self) -> list[Struct]:
+    def opening(self) -> list[Shown]:
         """Nothing: the first chunk is the first piece."""
         return []
 
-    def chunks(self, event: Event, answer: Answer) -> list[Struct]:
+    def chunks(self, event: Event, answer: Answer) -> list[Shown]:
         """An event's chunks; see ``Render``."""
         match event:
             case Reading():
-                return [self._reading(event)] if self.wishes.progress else []
+                return [self._reading(event, answer.index)] if self.wishes.progress else []
             case Text():
-                return [self._piece(event)]
+                return [self._piece(event, answer.index)]
             case Finished():
-                return [self._whole("", [], answer, event)]
+                return [self._shown(self._whole("", [], answer))]
+            case Scored():
+                return []
 
-    def reply(self, answer: Answer, end: Finished) -> Struct:
-        """The whole completion; see ``Render``."""
-        tokens = answer.tokens if self.return_tokens else []
-        return self._whole(answer.text, tokens, answer, end)
+    def closing(self, answers: Sequence[Answer]) -> list[Shown]:
+        """Nothing: an answer's last chunk says all."""
+        return []
 
-    def _reading(self, event: Reading) -> Piece:
+    def reply(self, answers: Sequence[Answer]) -> Shown | list[Shown]:
+        """The whole completion, a list of them when there are several; see ``Render``."""
+        shape = self.wishes.probs
+        wholes = []
+        for a in answers:
+            whole = self._whole(a.text, a.tokens if self.return_tokens else [], a)
+            if shape is not None:
+                whole = replace(whole, completion_probabilities=for_native(a.probs, shape))
+            wholes.append(self._shown(whole))
+        return wholes if len(wholes) > 1 else wholes[0]
+
+    def _shown(self, whole: Whole) -> Shown:
+        return projected(msgspec.to_builtins(whole), self.fields) if self.fields else whole
+
+    def failure(self, error: CorralError) -> Shown:
+        """An error event; see ``Render``."""
+        return error_object(error)
+
+    def _reading(self, event: Reading, index: int) -> Piece:
         return Piece(
+            index=index,
             content="",
             tokens=[],
-            id_slot=self.slot_of(),
+            id_slot=self.generations[index].slot,
             tokens_predicted=0,
             tokens_evaluated=event.total,
             prompt_progress=wire_progress(event),
         )
 
-    def _piece(self, event: Text) -> Piece:
+    def _piece(self, event: Text, index: int) -> Piece:
+        generation, shape = self.generations[index], self.wishes.probs
         return Piece(
+            index=index,
             content=event.text,
             tokens=event.tokens,
-            id_slot=self.slot_of(),
+            id_slot=generation.slot,
             tokens_predicted=event.timings.n_generated,
-            tokens_evaluated=self.n_prompt,
+            tokens_evaluated=generation.n_prompt,
+            completion_probabilities=for_native(event.probs, shape) if shape else UNSET,
             timings=wire_timings(event.timings) if self.wishes.timings else UNSET,
         )
 
-    def _whole(self, text: str, tokens: list[int], answer: Answer, end: Finished) -> Whole:
+    def _whole(self, text: str, tokens: list[int], answer: Answer) -> Whole:
+        end, generation = answer.last, self.generations[answer.index]
         t = end.timings
         return Whole(
+            index=answer.index,
             content=text,
             tokens=tokens,
             id_slot=end.slot,
             model=self.model,
             tokens_predicted=t.n_generated,
-            tokens_evaluated=self.n_prompt,
-            generation_settings=settings(self.effective, seed=end.seed, stream=self.stream),
-            prompt=self.prompt,
+            tokens_evaluated=generation.n_prompt,
+            generation_settings=settings(generation.effective, seed=end.seed, stream=self.stream),
+            prompt=self.prompts[answer.prompt_index],
             has_new_line=answer.has_new_line,
             truncated=end.truncated,
             stop_type=_STOP_TYPE[end.finish],
             stopping_word=end.stopping_word,
             # The last token was chosen but never computed.
-            tokens_cached=self.n_prompt + max(t.n_generated - 1, 0),
+            tokens_cached=generation.n_prompt + max(t.n_generated - 1, 0),
             timings=wire_timings(t),
         )
+
+
+def projected(whole: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+    """The members of ``whole`` that ``fields`` name; ``a/b`` is member b of a, under that name.
+    What is not there is left out."""
+    found: dict[str, Any] = {}
+    for field in fields:
+        value: Any = whole
+        for key in field.split("/"):
+            value = value.get(key, UNSET) if isinstance(value, dict) else UNSET
+        if value is not UNSET:
+            found[field] = value
+    return found
 
 
 def token_pieces(tokens: list[int], pieces: list[bytes]) -> list[TokenPiece]:

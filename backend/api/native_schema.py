@@ -1,33 +1,67 @@
 """llama-server's own wire: request bodies and what they mean, reply structs."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from corral.backend.api.generation import GenerationBody, single_prompt
+from corral.backend.api.generation import GenerationBody
+from corral.backend.api.infill import Gap
+from corral.backend.api.probs import NativeProb
+from corral.backend.api.prompts import Prompts, prompts
 from corral.backend.api.timings import WireProgress, WireTimings
 from corral.backend.chat.types import CompletionRequest
 
-Prompt = str | list[int | str | list[int | str]] | dict[str, Any]
+FieldPath = Annotated[str, Meta(min_length=1, max_length=256)]
 
 
-class NativeBody(GenerationBody, kw_only=True):
-    """``POST /completion``."""
+class NativeOptions(GenerationBody, kw_only=True):
+    """What llama-server's own routes take beside the rest."""
 
-    prompt: Prompt
     return_tokens: Annotated[
         bool | None, Meta(description="token ids in a whole reply; streams always have them")
     ] = None
-    response_fields: list[str] | None = None
+    response_fields: Annotated[
+        Annotated[list[FieldPath], Meta(max_length=256)] | None,
+        Meta(description="the members to show; a/b is member b of a"),
+    ] = None
     model: str | None = None
+
+
+class NativeBody(NativeOptions, kw_only=True):
+    """``POST /completion``."""
+
+    prompt: Prompts
 
     def request(self, n_vocab: int) -> CompletionRequest:
         """What is asked. Raises ``Refused`` naming the field."""
+        n = self.n_choices
+        given = prompts(self.prompt, n_vocab, n=n)
         params = self.params(n_vocab)
-        prompt = single_prompt(self.prompt, n_vocab)
-        return CompletionRequest(prompt=prompt, params=params, model=self.model)
+        return CompletionRequest(prompts=given, params=params, model=self.model, n=n)
+
+
+class ExtraFile(Struct, kw_only=True):
+    """Another file, to know the names in it."""
+
+    text: str
+    filename: str | None = None
+
+
+class InfillBody(NativeOptions, kw_only=True):
+    """``POST /infill``. ``prompt`` is more of the prefix."""
+
+    input_prefix: str
+    input_suffix: str
+    input_extra: Annotated[list[ExtraFile], Meta(max_length=1024)] | None = None
+    prompt: str | None = None
+
+    def gap(self) -> Gap:
+        """What surrounds the text to write."""
+        files = [(f.filename or "tmp", f.text) for f in self.input_extra or ()]
+        prefix = self.input_prefix + (self.prompt or "")
+        return Gap(prefix=prefix, suffix=self.input_suffix, files=files)
 
 
 class TokenizeBody(Struct, kw_only=True):
@@ -45,6 +79,7 @@ class DetokenizeBody(Struct, kw_only=True):
     tokens: list[int]
 
 
+infill_decoder = msgspec.json.Decoder(InfillBody)
 native_decoder = msgspec.json.Decoder(NativeBody)
 tokenize_decoder = msgspec.json.Decoder(TokenizeBody)
 detokenize_decoder = msgspec.json.Decoder(DetokenizeBody)
@@ -52,26 +87,63 @@ detokenize_decoder = msgspec.json.Decoder(DetokenizeBody)
 # --- replies ----------------------------------------------------------------------------------
 
 
+class LoraShown(Struct, frozen=True, kw_only=True):
+    """An adapter in force and how much of it."""
+
+    id: int
+    scale: float
+
+
 class Settings(Struct, frozen=True, kw_only=True):
-    """``generation_settings``: what was in force. A null bias bans its token."""
+    """``generation_settings``: what was in force. A null bias bans its token. They may be sent as a
+    request's members again."""
 
     seed: int
     temperature: float
+    dynatemp_range: float
+    dynatemp_exponent: float
     top_k: int
     top_p: float
     min_p: float
+    top_n_sigma: float
+    xtc_probability: float
+    xtc_threshold: float
+    typical_p: float
     repeat_last_n: int
     repeat_penalty: float
     presence_penalty: float
     frequency_penalty: float
+    dry_multiplier: float
+    dry_base: float
+    dry_allowed_length: int
+    dry_penalty_last_n: int
+    dry_sequence_breakers: list[str]
+    mirostat: int
+    mirostat_tau: float
+    mirostat_eta: float
+    adaptive_target: float
+    adaptive_decay: float
+    samplers: list[str]
+    min_keep: int
+    logit_bias: list[tuple[int | str, float | None]]
+    n_probs: int
+    post_sampling_probs: bool
     stop: list[str]
     max_tokens: int
     n_predict: int
     ignore_eos: bool
+    n_indent: int
+    t_max_predict_ms: int
+    context_shift: bool
+    n_keep: int
+    n_discard: int
+    grammar: str = ""
+    json_schema: msgspec.Raw | UnsetType = UNSET
+    regex: str | UnsetType = UNSET
+    lark: str | UnsetType = UNSET
     cache_prompt: bool
+    lora: list[LoraShown]
     stream: bool
-    logit_bias: list[tuple[int | str, float | None]]
-    samplers: list[str]
 
 
 class Piece(Struct, frozen=True, kw_only=True):
@@ -84,6 +156,7 @@ class Piece(Struct, frozen=True, kw_only=True):
     id_slot: int
     tokens_predicted: int
     tokens_evaluated: int
+    completion_probabilities: list[NativeProb] | UnsetType = UNSET
     timings: WireTimings | UnsetType = UNSET
     prompt_progress: WireProgress | UnsetType = UNSET
 
@@ -106,6 +179,7 @@ class Whole(Struct, frozen=True, kw_only=True):
     stop_type: str
     stopping_word: str
     tokens_cached: int
+    completion_probabilities: list[NativeProb] | UnsetType = UNSET
     timings: WireTimings
 
 

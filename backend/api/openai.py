@@ -5,7 +5,9 @@ from typing import Any
 
 from litestar import HttpMethod, Response, post, route
 from litestar.params import FromPath
+from msgspec.structs import replace
 
+from corral.backend.api.infill import Gap, fill_in
 from corral.backend.api.openai_render import ChatRender, Envelope, TextRender
 from corral.backend.api.openai_schema import (
     Chat,
@@ -13,6 +15,7 @@ from corral.backend.api.openai_schema import (
     ChatChunk,
     Completion,
     CompletionBody,
+    InputTokens,
     Model,
     ModelList,
     ModelMeta,
@@ -22,16 +25,17 @@ from corral.backend.api.openai_schema import (
 from corral.backend.api.openapi import WITH_BODY, Operation, Parameter
 from corral.backend.api.serving import n_vocab, serve, service_of, wishes
 from corral.backend.api.wire import AnyRequest, read, reply
+from corral.backend.choices import Choices
 from corral.backend.errors import Refused, from_engine
-from corral.backend.service import Generation, Service
+from corral.backend.service import Service
 
 LOOK = (HttpMethod.GET, HttpMethod.HEAD)
 _TAG = "OpenAI"
 
 
-def _envelope(prefix: str, generation: Generation) -> Envelope:
+def _envelope(prefix: str, choices: Choices) -> Envelope:
     name = f"{prefix}-{secrets.token_urlsafe(18)}"
-    return Envelope(id=name, created=generation.created, model=generation.model)
+    return Envelope(id=name, created=choices.created, model=choices.model)
 
 
 @post(
@@ -51,8 +55,8 @@ async def chat_completions(request: AnyRequest) -> Response[Any]:
     body = await read(request, chat_decoder)
     asked = body.request(n_vocab(request))
 
-    def render(generation: Generation) -> ChatRender:
-        return ChatRender(_envelope("chatcmpl", generation), wishes(body))
+    def render(choices: Choices) -> ChatRender:
+        return ChatRender(_envelope("chatcmpl", choices), wishes(body), n=len(choices.generations))
 
     return await serve(request, body, service_of(request).chat(asked), render)
 
@@ -70,14 +74,46 @@ async def chat_completions(request: AnyRequest) -> Response[Any]:
     ),
 )
 async def completions(request: AnyRequest) -> Response[Any]:
-    """The continuation of a raw prompt."""
+    """The continuation of raw prompts."""
     body = await read(request, completion_decoder)
+    service = service_of(request)
     asked = body.request(n_vocab(request))
+    echoed = [await service.as_text(prompt) for prompt in asked.prompts] if body.echo else []
+    if body.suffix:
+        gaps = [Gap(prefix=prompt, suffix=body.suffix) for prompt in asked.prompts]
+        limit = asked.params.max_tokens
+        filled = [await fill_in(service, gap, max_tokens=limit, at="suffix") for gap in gaps]
+        asked = replace(asked, prompts=tuple(filled))
 
-    def render(generation: Generation) -> TextRender:
-        return TextRender(_envelope("cmpl", generation), wishes(body))
+    def render(choices: Choices) -> TextRender:
+        return TextRender(
+            _envelope("cmpl", choices),
+            wishes(body),
+            echoed=echoed,
+            n=body.n_choices,
+            n_made=asked.n,
+        )
 
-    return await serve(request, body, service_of(request).complete(asked), render)
+    return await serve(request, body, service.complete(asked), render)
+
+
+@post(
+    "/chat/completions/input_tokens",
+    status_code=200,
+    operation=Operation(
+        summary="Count the tokens of a conversation",
+        tag=_TAG,
+        body=ChatBody,
+        reply=InputTokens,
+        errors=WITH_BODY,
+    ),
+)
+async def input_tokens(request: AnyRequest) -> Response[bytes]:
+    """How many tokens the prompt of a chat request has; generates nothing."""
+    body = await read(request, chat_decoder)
+    service = service_of(request)
+    prompt = await service.render(body.request(n_vocab(request)))
+    return reply(InputTokens(input_tokens=len(await service.prompt_tokens(prompt))))
 
 
 def _model(service: Service) -> Model:
@@ -134,6 +170,6 @@ async def model(request: AnyRequest, model_id: FromPath[str]) -> Response[bytes]
 
 
 #: Served under /v1.
-handlers = [chat_completions, completions, models, model]
+handlers = [chat_completions, completions, input_tokens, models, model]
 #: Served without /v1 too; there /completions is llama-server's own (``native``).
-handlers_without_prefix = [chat_completions, models, model]
+handlers_without_prefix = [chat_completions, input_tokens, models, model]

@@ -1,12 +1,14 @@
 """From events to OpenAI's chat and text completions. Pure functions of events."""
 
-from typing import TypeVar
+import math
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from corral.backend import __version__
-from corral.backend.api.answer import Answer, Wishes
+from corral.backend.api.answer import Answer, Shown, Wishes
 from corral.backend.api.openai_schema import (
     AssistantMessage,
     Chat,
@@ -19,9 +21,12 @@ from corral.backend.api.openai_schema import (
     TextChoice,
     Usage,
 )
-from corral.backend.api.timings import wire_progress, wire_timings
-from corral.backend.chat.types import Event, Finished, Reading, Text, Timings
+from corral.backend.api.probs import for_chat, for_text
+from corral.backend.api.timings import merged, wire_progress, wire_timings
+from corral.backend.api.wire import error_object
+from corral.backend.chat.types import Event, Finished, Reading, Scored, Text, Timings
 from corral.backend.engine.messages import FinishKind
+from corral.backend.errors import CorralError
 
 FINGERPRINT = f"corral-{__version__}"
 
@@ -34,14 +39,25 @@ _REASON: dict[FinishKind, str] = {
 }
 
 
-def usage(t: Timings) -> Usage:
-    """Token counts of a request."""
+def _all(answers: Sequence[Answer]) -> Timings:
+    return merged([(a.prompt_index, a.last.timings) for a in answers])
+
+
+def usage(answers: Sequence[Answer]) -> Usage:
+    """Token counts of a request: all that was generated, each prompt once."""
+    t = _all(answers)
     return Usage(
         completion_tokens=t.n_generated,
         prompt_tokens=t.n_prompt,
         total_tokens=t.n_prompt + t.n_generated,
         prompt_tokens_details=PromptDetails(t.n_cached),
     )
+
+
+def _totals(answers: Sequence[Answer], first: Answer | None = None) -> dict[str, Any]:
+    """What stands at the end of a whole reply: counts, times, and the first answer's seed."""
+    timings = wire_timings(_all(answers))
+    return {"usage": usage(answers), "timings": timings, "seed": (first or answers[0]).last.seed}
 
 
 class Envelope(Struct, frozen=True, kw_only=True):
@@ -55,33 +71,35 @@ class Envelope(Struct, frozen=True, kw_only=True):
 C = TypeVar("C", ChatChunk, Completion)
 
 
-def dressed(event: Event, wishes: Wishes, chunk: C) -> list[Struct]:
+def dressed(event: Event, wishes: Wishes, chunk: C) -> list[C]:
     """A bare chunk with what the client wishes to see; none at all when there is nothing to show.
 
-    Timings and seed ride on the very last chunk, which is the usage chunk when that was asked for.
+    An answer's seed and timings ride on its last chunk, the timings on the usage chunk when that
+    was asked for.
     """
     match event:
         case Reading():
             return [replace(chunk, prompt_progress=wire_progress(event))] if wishes.progress else []
-        case Text(text=""):
-            return []  # clients take an empty delta for the end
         case Text():
             return [
                 replace(chunk, timings=wire_timings(event.timings)) if wishes.timings else chunk
             ]
-        case Finished():
-            last = {"timings": wire_timings(event.timings), "seed": event.seed}
-            if not wishes.usage:
-                return [replace(chunk, **last)]
-            return [chunk, replace(chunk, choices=[], usage=usage(event.timings), **last)]
+        case Finished(seed=seed):
+            if wishes.usage:
+                return [replace(chunk, seed=seed)]
+            return [replace(chunk, timings=wire_timings(event.timings), seed=seed)]
+        case Scored():
+            return [chunk]
 
 
 class ChatRender(Struct, frozen=True):
-    """``chat.completion`` and its chunks."""
+    """``chat.completion`` and its chunks, for ``n`` answers."""
 
     envelope: Envelope
     wishes: Wishes
+    n: int = 1
     says_done: bool = True
+    names_events: bool = False
 
     def _chunk(self, choices: list[ChunkChoice]) -> ChatChunk:
         e = self.envelope
@@ -93,74 +111,166 @@ class ChatRender(Struct, frozen=True):
             choices=choices,
         )
 
-    def opening(self) -> list[Struct]:
-        """The role, before anything is known of the answer."""
-        return [self._chunk([ChunkChoice(delta=Delta(role="assistant", content=None))])]
+    def opening(self) -> list[Shown]:
+        """The role, before anything is known of the answers."""
+        role = Delta(role="assistant", content=None)
+        return [self._chunk([ChunkChoice(index=i, delta=role)]) for i in range(self.n)]
 
-    def chunks(self, event: Event, answer: Answer) -> list[Struct]:
+    def chunks(self, event: Event, answer: Answer) -> Sequence[Shown]:
         """An event's chunks; see ``Render``."""
-        return dressed(event, self.wishes, self._bare(event))
+        choice = self._choice(event, answer.index)
+        return [] if choice is None else dressed(event, self.wishes, self._chunk([choice]))
 
-    def _bare(self, event: Event) -> ChatChunk:
+    def _choice(self, event: Event, index: int) -> ChunkChoice | None:
         match event:
-            case Text(text=text):
-                return self._chunk([ChunkChoice(delta=Delta(content=text))])
+            case Text(text=text, probs=probs):
+                logprobs = for_chat(probs, self.wishes.probs) if self.wishes.probs else UNSET
+                if not text and not (logprobs and probs):
+                    return None  # clients take an empty delta for the end
+                delta = Delta(content=text) if text else Delta()
+                return ChunkChoice(index=index, delta=delta, logprobs=logprobs)
             case Finished(finish=finish):
-                return self._chunk([ChunkChoice(delta=Delta(), finish_reason=_REASON[finish])])
-            case _:
-                return self._chunk([ChunkChoice(delta=Delta())])
+                return ChunkChoice(index=index, delta=Delta(), finish_reason=_REASON[finish])
+            case Reading():
+                return ChunkChoice(index=index, delta=Delta())
+            case Scored():
+                return None
 
-    def reply(self, answer: Answer, end: Finished) -> Struct:
-        """The whole answer; see ``Render``."""
-        e = self.envelope
-        choice = ChatChoice(
-            message=AssistantMessage(content=answer.text), finish_reason=_REASON[end.finish]
-        )
+    def closing(self, answers: Sequence[Answer]) -> list[Shown]:
+        """The usage chunk, when it was asked for."""
+        return [replace(self._chunk([]), **_totals(answers))] if self.wishes.usage else []
+
+    def reply(self, answers: Sequence[Answer]) -> Chat:
+        """The whole answers; see ``Render``."""
+        e, shape = self.envelope, self.wishes.probs
+        choices = [
+            ChatChoice(
+                index=a.index,
+                message=AssistantMessage(content=a.text),
+                logprobs=for_chat(a.probs, shape) if shape else None,
+                finish_reason=_REASON[a.last.finish],
+                seed=_seed(a, answers),
+            )
+            for a in answers
+        ]
         return Chat(
             id=e.id,
             created=e.created,
             model=e.model,
             system_fingerprint=FINGERPRINT,
-            choices=[choice],
-            usage=usage(end.timings),
-            timings=wire_timings(end.timings),
-            seed=end.seed,
+            choices=choices,
+            **_totals(answers),
         )
+
+    def failure(self, error: CorralError) -> Shown:
+        """An error event; see ``Render``."""
+        return error_object(error)
 
 
 class TextRender(Struct, frozen=True):
-    """``text_completion``, whole and streamed."""
+    """``text_completion``, whole and streamed.
+
+    ``echoed`` are the prompts as texts when they are to stand in front of the answers. Of the
+    ``n_made`` answers to each prompt the ``n`` likeliest are kept.
+    """
 
     envelope: Envelope
     wishes: Wishes
+    echoed: Sequence[str] = ()
+    n: int = 1
+    n_made: int = 1
     says_done: bool = True
+    names_events: bool = False
 
-    def _object(self, text: str, finish: FinishKind | None) -> Completion:
+    def _object(self, choices: list[TextChoice]) -> Completion:
         e = self.envelope
-        choice = TextChoice(text=text, finish_reason=finish and _REASON[finish])
         return Completion(
             id=e.id,
             created=e.created,
             model=e.model,
             system_fingerprint=FINGERPRINT,
-            choices=[choice],
+            choices=choices,
         )
 
-    def opening(self) -> list[Struct]:
-        """Nothing: a completion has no role."""
-        return []
+    def opening(self) -> list[Shown]:
+        """The prompts, where they are echoed; a completion has no role."""
+        return [
+            self._object([TextChoice(text=text, index=i * self.n + j)])
+            for i, text in enumerate(self.echoed)
+            for j in range(self.n)
+        ]
 
-    def chunks(self, event: Event, answer: Answer) -> list[Struct]:
+    def chunks(self, event: Event, answer: Answer) -> Sequence[Shown]:
         """An event's chunks; see ``Render``."""
-        text = event.text if isinstance(event, Text) else ""
-        finish = event.finish if isinstance(event, Finished) else None
-        return dressed(event, self.wishes, self._object(text, finish))
+        choice = self._choice(event, answer)
+        return [] if choice is None else dressed(event, self.wishes, self._object([choice]))
 
-    def reply(self, answer: Answer, end: Finished) -> Struct:
-        """The whole completion; see ``Render``."""
-        return replace(
-            self._object(answer.text, end.finish),
-            usage=usage(end.timings),
-            timings=wire_timings(end.timings),
-            seed=end.seed,
+    def _choice(self, event: Event, answer: Answer) -> TextChoice | None:
+        shape, index = self.wishes.probs, answer.index
+        match event:
+            case Text(text=text, probs=probs):
+                start = self._n_echoed(answer) + answer.n_chars - len(text)
+                logprobs = for_text(probs, shape, start=start) if shape and probs else None
+                if not text and logprobs is None:
+                    return None
+                return TextChoice(text=text, index=index, logprobs=logprobs)
+            case Scored(probs=probs):
+                if shape is None or not self.echoed:
+                    return None
+                # The text is out already; what came before these tokens says where they begin.
+                before = answer.prompt_probs[: len(answer.prompt_probs) - len(probs)]
+                start = len(b"".join(p.piece for p in before).decode("utf-8", "replace"))
+                logprobs = for_text(probs, shape, start=start)
+                return TextChoice(text="", index=index, logprobs=logprobs)
+            case Finished(finish=finish):
+                return TextChoice(text="", index=index, finish_reason=_REASON[finish])
+            case Reading():
+                return TextChoice(text="", index=index)
+
+    def _n_echoed(self, answer: Answer) -> int:
+        return len(self.echoed[answer.prompt_index]) if self.echoed else 0
+
+    def closing(self, answers: Sequence[Answer]) -> list[Shown]:
+        """The usage chunk, when it was asked for."""
+        return [replace(self._object([]), **_totals(answers))] if self.wishes.usage else []
+
+    def reply(self, answers: Sequence[Answer]) -> Completion:
+        """The whole completions; see ``Render``. All that were made are counted."""
+        kept = answers
+        if self.n_made > self.n:
+            groups = [answers[i : i + self.n_made] for i in range(0, len(answers), self.n_made)]
+            kept = [
+                answer
+                for group in groups
+                for answer in sorted(group, key=_mean_logprob, reverse=True)[: self.n]
+            ]
+        choices = [self._whole(a, i, kept) for i, a in enumerate(kept)]
+        return replace(self._object(choices), **_totals(answers, first=kept[0]))
+
+    def _whole(self, answer: Answer, index: int, kept: Sequence[Answer]) -> TextChoice:
+        text, probs = answer.text, answer.probs
+        if self.echoed:
+            text = self.echoed[answer.prompt_index] + text
+            probs = answer.prompt_probs + probs
+        shape = self.wishes.probs
+        return TextChoice(
+            text=text,
+            index=index,
+            logprobs=for_text(probs, shape) if shape else None,
+            finish_reason=_REASON[answer.last.finish],
+            seed=_seed(answer, kept),
         )
+
+    def failure(self, error: CorralError) -> Shown:
+        """An error event; see ``Render``."""
+        return error_object(error)
+
+
+def _seed(answer: Answer, answers: Sequence[Answer]) -> int | UnsetType:
+    return answer.last.seed if len(answers) > 1 else UNSET
+
+
+def _mean_logprob(answer: Answer) -> float:
+    """By which answers are ranked: long ones are not at a disadvantage."""
+    logprobs = [p.logprob for p in answer.probs if p.logprob is not None]
+    return math.fsum(logprobs) / len(logprobs) if logprobs else -math.inf

@@ -4,8 +4,11 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import replace
 
-from corral.backend.api.generation import GenerationBody, single_prompt, unsupported
+from corral.backend.api.generation import MAX_CHOICES, GenerationBody, unsupported
+from corral.backend.api.probs import ChatLogprobs, TextLogprobs
+from corral.backend.api.prompts import Prompts, prompts
 from corral.backend.api.timings import WireProgress, WireTimings
 from corral.backend.chat.types import ChatRequest, CompletionRequest, Message
 from corral.backend.errors import Refused
@@ -53,29 +56,59 @@ class ChatBody(GenerationBody, kw_only=True):
         if not isinstance(kwargs.get("enable_thinking", False), bool):
             name = "chat_template_kwargs.enable_thinking"
             raise Refused(f"{name}: expected true or false", param=name)
+        if self.tools:  # as transformers does; a variable named outright wins
+            kwargs = {"tools": self.tools, **kwargs}
         return ChatRequest(
             messages=tuple(message(m, f"messages[{i}]") for i, m in enumerate(self.messages)),
             params=self.params(n_vocab),
             model=self.model,
             template_kwargs=kwargs,
             add_generation_prompt=self.add_generation_prompt is not False,
+            n=self.n_choices,
         )
 
 
 class CompletionBody(GenerationBody, kw_only=True):
     """``POST /v1/completions``."""
 
-    prompt: str | list[int | str | list[int | str]] | dict[str, Any]
+    prompt: Prompts
     model: Annotated[str | None, Meta(description="any name means the served model")] = None
-    suffix: str | None = None
-    echo: bool | None = None
-    best_of: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
+    suffix: Annotated[str | None, Meta(description="what comes after the text to write")] = None
+    echo: Annotated[bool | None, Meta(description="the prompt in front of the answer")] = None
+    best_of: Annotated[
+        Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None,
+        Meta(description="answers made, of which the n likeliest are kept"),
+    ] = None
+
+    @property
+    def n_top(self) -> int | None:
+        """As for every route, but 0 asks for the chosen token's log probability, as on OpenAI."""
+        is_zero = self.logprobs == 0 and self.logprobs is not False
+        return 0 if is_zero and not self.n_probs else super().n_top
+
+    @property
+    def n_made(self) -> int:
+        """Answers to make for each prompt. Raises ``Refused``."""
+        n = self.n_choices
+        best_of = n if self.best_of is None else self.best_of
+        if best_of < n:
+            raise Refused(f"best_of: {best_of} is less than n, which is {n}", param="best_of")
+        if best_of > n and self.stream:
+            raise Refused("best_of: the best is not known in a stream", param="best_of")
+        if best_of > n and self.post_sampling_probs:
+            message = "best_of: ranks by log probabilities before sampling"
+            raise Refused(message, param="post_sampling_probs")
+        return best_of
 
     def request(self, n_vocab: int) -> CompletionRequest:
         """What is asked. Raises ``Refused`` naming the field."""
-        params = self.params(n_vocab)
-        prompt = single_prompt(self.prompt, n_vocab)
-        return CompletionRequest(prompt=prompt, params=params, model=self.model)
+        params, n = self.params(n_vocab), self.n_made
+        if n > self.n_choices:
+            params = replace(params, n_probs=max(params.n_probs or 0, 1))
+        if self.echo and self.n_top is not None:
+            params = replace(params, prompt_probs=True)
+        given = prompts(self.prompt, n_vocab, n=n)
+        return CompletionRequest(prompts=given, params=params, model=self.model, n=n)
 
 
 def message(given: dict[str, Any], at: str) -> Message:
@@ -137,11 +170,14 @@ class AssistantMessage(Struct, frozen=True, kw_only=True):
 
 
 class ChatChoice(Struct, frozen=True, kw_only=True):
-    """The only choice; ``finish_reason`` is ``stop`` or ``length``."""
+    """One answer; ``finish_reason`` is ``stop`` or ``length``. ``seed``: the one used, where there
+    are several answers."""
 
-    index: int = 0
+    index: int
     message: AssistantMessage
+    logprobs: ChatLogprobs | None = None
     finish_reason: str
+    seed: int | UnsetType = UNSET
 
 
 class Delta(Struct, frozen=True, kw_only=True):
@@ -152,20 +188,22 @@ class Delta(Struct, frozen=True, kw_only=True):
 
 
 class ChunkChoice(Struct, frozen=True, kw_only=True):
-    """``finish_reason`` is null until the last chunk."""
+    """``finish_reason`` is null until the last chunk; ``logprobs`` are there when asked for."""
 
-    index: int = 0
+    index: int
     delta: Delta
+    logprobs: ChatLogprobs | UnsetType | None = UNSET
     finish_reason: str | None = None
 
 
 class TextChoice(Struct, frozen=True, kw_only=True):
-    """A text completion, or a piece of one."""
+    """A text completion, or a piece of one; ``seed`` as for a chat's."""
 
     text: str
-    index: int = 0
-    logprobs: None = None
+    index: int
+    logprobs: TextLogprobs | None = None
     finish_reason: str | None = None
+    seed: int | UnsetType = UNSET
 
 
 class Chat(Struct, frozen=True, kw_only=True):
@@ -210,6 +248,13 @@ class Completion(Struct, frozen=True, kw_only=True):
     timings: WireTimings | UnsetType = UNSET
     prompt_progress: WireProgress | UnsetType = UNSET
     seed: int | UnsetType = UNSET
+
+
+class InputTokens(Struct, frozen=True, kw_only=True):
+    """How long a prompt is."""
+
+    object: str = "response.input_tokens"
+    input_tokens: int
 
 
 class ModelMeta(Struct, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ _ERRORS = {
     404: "There is no such thing",
     413: "The body is too large",
     500: "The server failed",
+    501: "The server was not started with what this needs",
     503: "The model is loading, the queue is full, or the server is shutting down",
 }
 
@@ -37,6 +38,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     """What a handler takes and gives; lies in its ``opt["operation"]``.
 
     ``chunks`` are the structs of events, for handlers that stream. ``reply`` None is text.
+    ``error`` is the body of a reply that is not a success.
     """
 
     summary: str
@@ -46,6 +48,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     chunks: tuple[Any, ...] = ()
     parameters: tuple[Parameter, ...] = ()
     errors: tuple[int, ...] = (401,)
+    error: Any = ErrorBody
 
 
 #: What a handler with a body may answer beside success.
@@ -60,9 +63,10 @@ def document(routes: Iterable[BaseRoute]) -> dict[str, Any]:
         for handler in getattr(route, "route_handlers", ())
         if "operation" in handler.opt and handler.resolve_include_in_schema()
     ]
-    kinds = {ErrorBody}
+    kinds = set()
     for _, operation, _ in found:
-        kinds |= {k for k in (operation.body, operation.reply, *operation.chunks) if k is not None}
+        used = (operation.body, operation.reply, operation.error, *operation.chunks)
+        kinds |= {kind for kind in used if kind is not None}
     ordered = sorted(kinds, key=str)
     schemas, components = msgspec.json.schema_components(
         ordered, ref_template="#/components/schemas/{name}"
@@ -104,7 +108,7 @@ def _operation(
     for status in operation.errors:
         answer: dict[str, Any] = {"description": _ERRORS[status]}
         if not is_head:
-            answer["content"] = {"application/json": {"schema": schema_of[ErrorBody]}}
+            answer["content"] = {"application/json": {"schema": schema_of[operation.error]}}
         responses[str(status)] = answer
     words = re.findall(r"\w+", path)
     described: dict[str, Any] = {
@@ -135,7 +139,7 @@ def _content(operation: Operation, schema_of: dict[Any, Any]) -> dict[str, Any]:
         return {"text/plain": {"schema": {"type": "string"}}}
     content = {"application/json": {"schema": schema_of[operation.reply]}}
     if operation.chunks:
-        chunks = [schema_of[kind] for kind in (*operation.chunks, ErrorBody)]
+        chunks = [schema_of[kind] for kind in (*operation.chunks, operation.error)]
         event = {
             "type": "string",
             "contentMediaType": "application/json",

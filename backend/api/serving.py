@@ -1,8 +1,8 @@
-"""The one way from an accepted generation to a reply, whole or streamed, for every API."""
+"""The one way from accepted answers to a reply, whole or streamed, for every API."""
 
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
-from typing import Any, cast
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from typing import Any, Protocol, cast
 
 from litestar import Response
 
@@ -11,14 +11,27 @@ from corral.backend.api.answer import Answer, Render, Wishes
 from corral.backend.api.generation import GenerationBody
 from corral.backend.api.leaving import unless_gone
 from corral.backend.api.metrics import Meters
+from corral.backend.api.probs import Shape
 from corral.backend.api.wire import AnyRequest, reply
-from corral.backend.chat.types import Event, Finished, Text
-from corral.backend.errors import Broken
-from corral.backend.service import Generation, Service
+from corral.backend.choices import Choices, Indexed
+from corral.backend.errors import CorralError
+from corral.backend.service import Service
 from corral.backend.settings import Settings
 
 #: Ids are checked against this while no model is loaded; such a request is refused anyway.
 _ANY_VOCABULARY = 2**31 - 1
+
+
+class Keeper(Protocol):
+    """Whoever wants to know how answers end."""
+
+    async def ended(self, answers: Sequence[Answer], error: CorralError | None) -> None:
+        """All answers have ended, or with the error. The client learns of it afterwards."""
+        ...
+
+    def gone(self) -> None:
+        """Nobody waits for the answers any more, whether they have ended or not."""
+        ...
 
 
 def service_of(request: AnyRequest) -> Service:
@@ -34,48 +47,70 @@ def n_vocab(request: AnyRequest) -> int:
 
 def wishes(body: GenerationBody) -> Wishes:
     """What a client wants to see of the answer beside its text."""
-    options = body.stream_options
+    options, n_top = body.stream_options, body.n_top
     return Wishes(
         usage=bool(options is not None and options.include_usage),
         timings=bool(body.timings_per_token),
         progress=bool(body.return_progress),
+        probs=None if n_top is None else Shape(n_top, bool(body.post_sampling_probs)),
     )
 
 
 async def serve(
     request: AnyRequest,
     body: GenerationBody,
-    start: Coroutine[Any, Any, Generation],
-    render_for: Callable[[Generation], Render],
+    start: Coroutine[Any, Any, Choices],
+    render_for: Callable[[Choices], Render],
+    keeper: Keeper | None = None,
 ) -> Response[Any]:
-    """Starts a generation and replies with it, whole or streamed.
+    """Starts the answers to a request and replies with them, whole or streamed.
 
     Everything that can be refused is, before the reply begins. A client that leaves takes its
-    generation along, also while it waits for its place.
+    answers along, also while it waits for its place. ``keeper`` is told how they ended.
     """
     began_s = time.perf_counter()
-    generation = await unless_gone(request, start)
-    render = render_for(generation)
+    choices = await unless_gone(request, start)
+    render = render_for(choices)
+    answers = [Answer(i, g.prompt_index) for i, g in enumerate(choices.generations)]
     meters = cast(Meters, request.app.state.meters)
-    events = meters.watch(generation, began_s)
+    events = meters.watch(choices, began_s)
+    end = choices.abort
+    if keeper is not None:
+        events = _settled(events, answers, keeper)
+        end = _both(choices.abort, keeper.gone)
     if body.stream:
-        content = sse.stream(events, render, ping_s=_ping_s(request, body))
-        return sse.EventStream(content, generation.abort)
+        content = sse.stream(events, answers, render, ping_s=_ping_s(request, body))
+        return sse.EventStream(content, end)
     try:
-        answer, end = await unless_gone(request, _collect(events))
+        await unless_gone(request, _collect(events, answers))
     finally:
-        generation.abort()
-    return reply(render.reply(answer, end))
+        end()
+    return reply(render.reply(answers))
 
 
-async def _collect(events: AsyncIterator[Event]) -> tuple[Answer, Finished]:
-    answer = Answer()
-    async for event in events:
-        if isinstance(event, Text):
-            answer.add(event)
-        elif isinstance(event, Finished):
-            return answer, event
-    raise Broken("the answer ended without its last word", kind="engine_error")
+def _both(first: Callable[[], None], second: Callable[[], None]) -> Callable[[], None]:
+    def both() -> None:
+        first()
+        second()
+
+    return both
+
+
+async def _settled(
+    events: AsyncIterator[Indexed], answers: Sequence[Answer], keeper: Keeper
+) -> AsyncIterator[Indexed]:
+    try:
+        async for event in events:
+            yield event
+    except CorralError as error:
+        await keeper.ended(answers, error)
+        raise
+    await keeper.ended(answers, None)
+
+
+async def _collect(events: AsyncIterator[Indexed], answers: list[Answer]) -> None:
+    async for index, event in events:
+        answers[index].take(event)
 
 
 def _ping_s(request: AnyRequest, body: GenerationBody) -> float | None:

@@ -1,17 +1,16 @@
-"""Server-sent events: from a generation's events to bytes, with pings and errors in-band."""
+"""Server-sent events: from answers' events to bytes, with pings and errors in-band."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from litestar.response import Stream
 from litestar.types import ASGIApp, Receive, Scope, Send
-from msgspec import Struct
 
-from corral.backend.api.answer import Answer, Render
-from corral.backend.api.wire import encode, error_body
-from corral.backend.chat.types import Event, Text
+from corral.backend.api.answer import Answer, Render, Shown
+from corral.backend.api.wire import encode
+from corral.backend.choices import Indexed
 from corral.backend.errors import Broken, CorralError
 
 logger = logging.getLogger(__name__)
@@ -21,52 +20,66 @@ DONE = b"data: [DONE]\n\n"
 _HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
-def data(structs: list[Struct]) -> bytes:
-    """Structs as events."""
-    return b"".join(b"data: %b\n\n" % encode(struct) for struct in structs)
+def data(shown: Sequence[Shown], *, names_events: bool = False) -> bytes:
+    """Values as events, named by their member ``type`` where the API does that."""
+    if not names_events:
+        return b"".join(b"data: %b\n\n" % encode(value) for value in shown)
+    return b"".join(
+        b"event: %b\ndata: %b\n\n" % (_name(value).encode(), encode(value)) for value in shown
+    )
 
 
-def failure(error: CorralError) -> bytes:
-    """The event that ends a stream badly; no ``[DONE]`` follows."""
-    return b"data: %b\n\n" % error_body(error)
+def _name(value: Shown) -> str:
+    name = value["type"] if isinstance(value, dict) else value.type  # type: ignore[attr-defined]
+    return str(name)
 
 
 async def stream(
-    events: AsyncIterator[Event], render: Render, *, ping_s: float | None
+    events: AsyncIterator[Indexed],
+    answers: Sequence[Answer],
+    render: Render,
+    *,
+    ping_s: float | None,
 ) -> AsyncIterator[bytes]:
-    """The bytes of a streamed answer. ``ping_s`` None sends no pings.
+    """The bytes of a streamed reply; ``answers`` grow with it. ``ping_s`` None sends no pings.
 
     Never raises for a failed generation: the reply has begun, its status is out.
     """
-    answer = Answer()
-    if opening := data(render.opening()):
+
+    def show(shown: Shown | Sequence[Shown]) -> bytes:
+        several = shown if isinstance(shown, Sequence) else [shown]
+        return data(several, names_events=render.names_events)
+
+    if opening := show(render.opening()):
         yield opening
-    waiting: asyncio.Future[Event] | None = None
+    waiting: asyncio.Future[Indexed | None] | None = None
     try:
         while True:
             # The wait for an event outlives a ping: cancelling it would end the generation.
-            waiting = asyncio.ensure_future(anext(events))
+            waiting = asyncio.ensure_future(anext(events, None))
             while not (await asyncio.wait({waiting}, timeout=ping_s))[0]:
                 yield PING
-            if chunks := data(_rendered(waiting.result(), render, answer)):
+            if (item := waiting.result()) is None:
+                break
+            index, event = item
+            answers[index].take(event)
+            if chunks := show(render.chunks(event, answers[index])):
                 yield chunks
-    except StopAsyncIteration:
-        if render.says_done:
-            yield DONE
-    except CorralError as error:
-        yield failure(error)
-    except Exception:  # the last place that can still tell the client
-        logger.exception("a stream failed")
-        yield failure(Broken("The server failed; its log says why"))
+        if end := show(render.closing(answers)) + (DONE if render.says_done else b""):
+            yield end
+    except Exception as error:  # noqa: BLE001 - the last place that can still tell the client
+        yield show(render.failure(_told(error)))
     finally:
         if waiting is not None:
             waiting.cancel()
 
 
-def _rendered(event: Event, render: Render, answer: Answer) -> list[Struct]:
-    if isinstance(event, Text):
-        answer.add(event)
-    return render.chunks(event, answer)
+def _told(error: Exception) -> CorralError:
+    """The error that a client is told of; what went wrong inside is for the log."""
+    if isinstance(error, CorralError):
+        return error
+    logger.error("a stream failed", exc_info=error)
+    return Broken("The server failed; its log says why")
 
 
 class EventStream(Stream):

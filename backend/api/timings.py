@@ -1,14 +1,16 @@
 """llama-server's ``timings`` and ``prompt_progress``: its fields and formulas, always finite."""
 
 import math
+from collections.abc import Sequence
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from corral.backend.chat.types import Reading, Timings
 
 
 class WireTimings(Struct, frozen=True, kw_only=True):
-    """``cache_n + prompt_n`` is the length of the prompt; a rate nobody can know is 0."""
+    """``cache_n + prompt_n`` is the length of the prompt; a rate nobody can know is 0;
+    ``n_discarded`` tokens were forgotten by context shifts."""
 
     cache_n: int
     prompt_n: int
@@ -19,6 +21,7 @@ class WireTimings(Struct, frozen=True, kw_only=True):
     predicted_ms: float
     predicted_per_token_ms: float
     predicted_per_second: float
+    n_discarded: int | UnsetType = UNSET
 
 
 class WireProgress(Struct, frozen=True, kw_only=True):
@@ -45,6 +48,30 @@ def wire_timings(t: Timings) -> WireTimings:
         predicted_ms=t.predicted_ms,
         predicted_per_token_ms=_ratio(t.predicted_ms, n_steps),
         predicted_per_second=_ratio(n_steps * 1e3, t.predicted_ms),
+        n_discarded=t.n_discarded or UNSET,
+    )
+
+
+def merged(parts: Sequence[tuple[int, Timings]]) -> Timings:
+    """The timings of several answers as one, each with the number of its prompt.
+
+    What was generated adds up; a prompt counts once, with what was cached of it when the first of
+    its answers began; times are the longest, since the answers ran side by side.
+    """
+    if len(parts) == 1:
+        return parts[0][1]
+    prompts: dict[int, tuple[int, int]] = {}
+    for number, t in parts:
+        n_cached = min(t.n_cached, prompts.get(number, (0, t.n_cached))[1])
+        prompts[number] = (t.n_prompt, n_cached)
+    return Timings(
+        n_prompt=sum(n for n, _ in prompts.values()),
+        n_cached=sum(n for _, n in prompts.values()),
+        n_generated=sum(t.n_generated for _, t in parts),
+        prompt_ms=max(t.prompt_ms for _, t in parts),
+        predicted_ms=max(t.predicted_ms for _, t in parts),
+        queue_ms=min(t.queue_ms for _, t in parts),
+        n_discarded=sum(t.n_discarded for _, t in parts),
     )
 
 

@@ -1,6 +1,7 @@
 """JSON in and out: strict decoding that names the place at fault, replies, and the error shape."""
 
 import re
+from collections.abc import Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -9,12 +10,15 @@ from litestar.datastructures import State
 from litestar.exceptions import InternalServerException
 from msgspec import Struct
 
+from corral.backend.api import ignored
 from corral.backend.errors import CorralError, Refused
 
 AnyRequest: TypeAlias = Request[Any, Any, State]
 T = TypeVar("T")
 
-_AT = re.compile(r"^(?P<what>.*) - at `(?P<path>[^`]*)`$", re.DOTALL)
+_AT = re.compile(r"^(?P<what>.*) - at (?:`key` in )?`(?P<path>[^`]*)`$", re.DOTALL)
+# What Python's json module writes for a float that is not finite.
+_NO_NUMBER = re.compile(rb'"(?P<name>[A-Za-z_]{1,40})"\s*:\s*-?(?:NaN|Infinity)\b')
 _MISSING = re.compile(r"required field `(?P<name>[^`]+)`")
 encode = msgspec.json.Encoder().encode
 
@@ -38,9 +42,12 @@ def invalid(error: msgspec.ValidationError, *, under: str = "") -> Refused:
     return Refused(f"{param}: {what}" if param else f"The body: {what}", param=param or None)
 
 
-def not_json(error: msgspec.DecodeError) -> Refused:
-    """The refusal for bytes that are not JSON."""
+def not_json(error: msgspec.DecodeError, body: bytes = b"") -> Refused:
+    """The refusal for bytes that are not JSON. Names the member whose number is none."""
     reason = str(error).removeprefix("JSON is malformed: ")
+    if match := _NO_NUMBER.search(body):
+        name = match["name"].decode("utf-8", "replace")
+        return Refused(f"{name}: NaN and infinities are no numbers in JSON", param=name)
     if reason == "Input data was truncated":
         reason = "it ends too early"
     return Refused(f"The body is not valid JSON: {reason}")
@@ -50,7 +57,8 @@ async def read(request: AnyRequest, decoder: msgspec.json.Decoder[T]) -> T:
     """The request's body, whatever its content type says. Raises ``Refused`` naming the field, and
     ``ClientGone``.
 
-    Nothing is converted: ``"5"`` is not an integer. Members nobody knows are ignored.
+    Nothing is converted: ``"5"`` is not an integer. Members nobody knows are ignored, and named in
+    a header of the reply.
     """
     try:
         body = await request.body()
@@ -59,16 +67,21 @@ async def read(request: AnyRequest, decoder: msgspec.json.Decoder[T]) -> T:
     if not body:
         raise Refused("The body is empty; a JSON object is expected")
     try:
-        return decoder.decode(body)
+        decoded = decoder.decode(body)
     except msgspec.ValidationError as error:
         raise invalid(error) from None
     except msgspec.DecodeError as error:
-        raise not_json(error) from None
+        raise not_json(error, body) from None
     except RecursionError:
         raise Refused("The JSON is nested too deeply") from None
+    if isinstance(decoded, Struct):
+        ignored.note(request.scope, ignored.unknown(body, type(decoded)))
+    return decoded
 
 
-def reply(content: Struct | list[Any] | dict[str, Any], *, status: int = 200) -> Response[bytes]:
+def reply(
+    content: Struct | Sequence[Any] | dict[str, Any], *, status: int = 200
+) -> Response[bytes]:
     """A JSON response."""
     return Response(encode(content), status_code=status, media_type="application/json")
 
@@ -88,8 +101,13 @@ class ErrorBody(Struct, frozen=True):
     error: ErrorDetail
 
 
-def error_body(error: CorralError) -> bytes:
-    """An error as JSON; also the data of an error event inside a stream."""
+def error_object(error: CorralError) -> dict[str, Any]:
+    """An error in OpenAI's shape; also the data of an error event inside a stream."""
     kind = error.wire
     detail = {"message": error.message, "type": kind.type, "param": error.param, "code": kind.code}
-    return encode({"error": detail | error.extra})
+    return {"error": detail | error.extra}
+
+
+def error_body(error: CorralError) -> bytes:
+    """``error_object`` as JSON."""
+    return encode(error_object(error))

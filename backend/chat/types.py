@@ -11,6 +11,7 @@ class Params(Struct, frozen=True, kw_only=True):
     """Generation settings as asked for; ``None`` means the server's default.
 
     Names and meanings are llama-server's, whichever API they came through (see ``Sampling``).
+    ``constraint_at`` is what the client calls the place of the constraint.
     """
 
     temperature: float | None = None
@@ -48,6 +49,8 @@ class Params(Struct, frozen=True, kw_only=True):
     max_tokens: int | None = None
     cache_prompt: bool | None = None
     constraint: Constraint | None = None
+    constraint_at: str | None = None
+    context_shift: bool | None = None
     n_keep: int | None = None
     n_discard: int | None = None
     n_indent: int | None = None
@@ -71,30 +74,45 @@ class Message(Struct, frozen=True, kw_only=True):
 
 
 class ChatRequest(Struct, frozen=True, kw_only=True):
-    """A conversation to continue."""
+    """A conversation to continue, ``n`` times."""
 
     messages: tuple[Message, ...]
     params: Params = Params()
     model: str | None = None
     template_kwargs: dict[str, Any] = {}
     add_generation_prompt: bool = True
+    n: int = 1
+
+
+#: A raw prompt: text, or token ids and texts mixed.
+Prompt: TypeAlias = str | list[int | str]
 
 
 class CompletionRequest(Struct, frozen=True, kw_only=True):
-    """A raw prompt to continue: text, or token ids and texts mixed."""
+    """Raw prompts to continue, each ``n`` times. Answer ``i * n + j`` is prompt i's choice j."""
 
-    prompt: str | list[int | str]
+    prompts: tuple[Prompt, ...]
     params: Params = Params()
     model: str | None = None
+    n: int = 1
 
 
 class Effective(Struct, frozen=True, kw_only=True):
-    """The settings in force for one request, every default filled in."""
+    """The settings in force for one answer, every default filled in; see ``messages.Add``."""
 
-    sampling: Sampling
-    stop: tuple[str, ...]
-    max_tokens: int
-    cache_prompt: bool
+    sampling: Sampling = Sampling()
+    stop: tuple[str, ...] = ()
+    max_tokens: int = -1
+    cache_prompt: bool = True
+    constraint: Constraint | None = None
+    context_shift: bool = False
+    n_keep: int = 0
+    n_discard: int = 0
+    n_indent: int = 0
+    t_max_predict_ms: int = -1
+    id_slot: int = -1
+    lora: tuple[tuple[int, float], ...] | None = None
+    prompt_probs: bool = False
 
 
 class Reading(Struct, frozen=True):
@@ -104,6 +122,12 @@ class Reading(Struct, frozen=True):
     cached: int
     processed: int
     time_ms: float
+
+
+class Scored(Struct, frozen=True):
+    """The next tokens of the prompt with their probabilities, when those were asked for."""
+
+    probs: list[TokenProbs]
 
 
 class Text(Struct, frozen=True):
@@ -118,7 +142,8 @@ class Text(Struct, frozen=True):
 
 
 class Timings(Struct, frozen=True):
-    """Counts and wall times. ``n_prompt`` includes the ``n_cached`` tokens not computed."""
+    """Counts and wall times. ``n_prompt`` includes the ``n_cached`` tokens not computed;
+    ``n_discarded`` tokens were forgotten to make room."""
 
     n_prompt: int
     n_cached: int
@@ -126,6 +151,7 @@ class Timings(Struct, frozen=True):
     prompt_ms: float
     predicted_ms: float
     queue_ms: float = 0.0
+    n_discarded: int = 0
 
 
 class Finished(Struct, frozen=True):
@@ -140,4 +166,4 @@ class Finished(Struct, frozen=True):
     timings: Timings
 
 
-Event: TypeAlias = Reading | Text | Finished
+Event: TypeAlias = Reading | Scored | Text | Finished

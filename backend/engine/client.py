@@ -51,7 +51,13 @@ class EngineDied(Exception):
 
 
 class CallRefused(Exception):
-    """The engine could not answer a call; the message says why."""
+    """The engine could not answer a call; the message says why. ``code`` is its kind of error,
+    ``param`` the field at fault."""
+
+    def __init__(self, message: str, code: str, param: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.param = param
 
 
 class EngineClient:
@@ -163,8 +169,9 @@ class EngineClient:
                     self.snapshot = snapshot
                 if outputs:
                     self._on_outputs(outputs)
-            case Reply(id, value, error):
-                _settle(self._calls.get(id), value if error is None else CallRefused(error))
+            case Reply(id, value, error, param, code):
+                refused = None if error is None else CallRefused(error, code, param)
+                _settle(self._calls.get(id), refused or value)
             case Loading(progress):
                 self.load_progress = progress
             case Ready(info):

@@ -5,32 +5,38 @@
 
 import logging
 import math
-import random
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from corral.backend.engine import sampling
-from corral.backend.engine.llama import DecodeFailed, KvFull, NotFinite, Row
+from corral.backend.engine.admission import Admission, Admitted
+from corral.backend.engine.constraint import ConstraintFailed
+from corral.backend.engine.llama import Choice, DecodeFailed, KvFull, Mask, NotFinite, Row
+from corral.backend.engine.memory import Memory
 from corral.backend.engine.messages import (
+    AdapterSet,
     Add,
     Counters,
     Delta,
     Done,
     Failed,
     FinishKind,
+    LoraInfo,
     Output,
     Progress,
-    Sampling,
+    PromptProbs,
     SlotRow,
     Snapshot,
     Started,
     Stats,
     Step,
+    TokenProbs,
 )
 from corral.backend.engine.pace import PromptBudget, Threads
-from corral.backend.engine.scheduler import Chunk, Copy, Plan, Scheduler
+from corral.backend.engine.scheduler import Chunk, Plan, Scheduler
 from corral.backend.engine.sequence import Sequence
+from corral.backend.engine.tiers import Tier
 
 log = logging.getLogger("corral.engine")
 
@@ -51,7 +57,13 @@ class Runner(Protocol):
     n_vocab: int
     can_share: bool
     tile_rows: int
+    n_idle_cells: int
+    fingerprint: str
+    adapter_digests: list[str]
+    adapter_infos: list[LoraInfo]
 
+    @property
+    def bos_token(self) -> int: ...
     @property
     def eog_tokens(self) -> frozenset[int]: ...
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]: ...
@@ -59,18 +71,20 @@ class Runner(Protocol):
     def piece(self, token: int, *, special: bool = False) -> bytes: ...
     def copy(self, source: int, target: int, start: int, end: int) -> None: ...
     def cut(self, seq_id: int, start: int) -> None: ...
+    def save_state(self, seq_id: int) -> Any: ...
+    def load_state(self, seq_id: int, data: Any) -> bool: ...
+    def set_adapters(self, adapters: AdapterSet) -> None: ...
     def set_threads(self, n: int) -> None: ...
     def decode(self, rows: list[Row]) -> list[int]: ...
-    def sampler(self, stages: list[sampling.Stage], prompt: Any) -> Any: ...
-    def sample(self, sampler: Any, index: int) -> int: ...
-
-
-class Admitted(NamedTuple):
-    """A request that was tokenised, fits and has a place in the queue."""
-
-    add: Add
-    tokens: list[int]
-    bias: list[tuple[int, float]]
+    def sampler(
+        self,
+        stages: list[sampling.Stage],
+        prompt: Any,
+        n_probs: int = 0,
+        post_sampling: bool = False,
+    ) -> Any: ...
+    def sample(self, sampler: Any, index: int, mask: Mask | None = None) -> Choice: ...
+    def log_probs(self, index: int, token: int, n: int) -> Choice: ...
 
 
 class _Totals:
@@ -99,6 +113,7 @@ class EngineCore:
         threads: Threads,
         clock: Callable[[], float] = time.perf_counter,
         on_started: Callable[[list[Output]], None] | None = None,
+        tier: Tier | None = None,
     ) -> None:
         self.runner = runner
         self.scheduler = Scheduler(
@@ -108,8 +123,12 @@ class EngineCore:
             n_batch=runner.n_batch,
             can_share=runner.can_share,
             tile_rows=runner.tile_rows,
+            tier=tier,
+            n_idle=runner.n_idle_cells,
         )
+        self.memory = Memory(runner, self.scheduler)
         self.n_slots = n_slots
+        self._admission = Admission(runner, n_slots)
         self._max_open = n_slots + max_queue
         self._budget = budget
         self._threads = threads
@@ -127,47 +146,26 @@ class EngineCore:
 
     def admit(self, add: Add) -> Admitted | Failed:
         """Tokenises a request and decides whether it may come in. For one other thread to call."""
-        if self._n_admitted - self._n_ended >= self._max_open:
+        if not add.joins and self._n_admitted - self._n_ended >= self._max_open:
             return Failed(add.id, "queue_full", "all slots are busy and the queue is full")
-        tokens = self.runner.tokenize_prompt(add.prompt)
-        n, n_ctx, n_vocab = len(tokens), self.runner.n_ctx, self.runner.n_vocab
-        if n == 0:
-            return Failed(add.id, "invalid", "the prompt holds no tokens", param="prompt")
-        bias = self._resolve_bias(add.sampling)
-        if any(not 0 <= t < n_vocab for t in tokens):
-            message = f"token ids must be from 0 to {n_vocab - 1}"
-            return Failed(add.id, "invalid", message, param="prompt")
-        if any(not 0 <= t < n_vocab for t, _ in bias):
-            message = f"token ids must be from 0 to {n_vocab - 1}"
-            return Failed(add.id, "invalid", message, param="logit_bias")
-        if n >= n_ctx:
-            message = f"the prompt has {n} tokens; the context holds {n_ctx}, answer included"
-            extra = {"n_prompt_tokens": n, "n_ctx": n_ctx}
-            return Failed(add.id, "context_length_exceeded", message, extra, "prompt")
-        self._n_admitted += 1
-        return Admitted(add, tokens, bias)
-
-    def _resolve_bias(self, asked: Sampling) -> list[tuple[int, float]]:
-        bias: list[tuple[int, float]] = []
-        for token, value in asked.logit_bias:
-            if isinstance(token, int):
-                bias.append((token, value))
-            else:
-                ids = self.runner.tokenize(token, add_special=False, parse_special=True)
-                bias += [(t, value) for t in ids]
-        if asked.ignore_eos:
-            bias += [(t, -math.inf) for t in sorted(self.runner.eog_tokens)]
-        return bias
+        admitted = self._admission.admit(add)
+        self._n_admitted += isinstance(admitted, Admitted)
+        return admitted
 
     def add(self, admitted: Admitted) -> None:
         """Queues a request that ``admit`` let in."""
-        add, tokens, bias = admitted
+        add, tokens, seed, sampler, constraint = admitted
         self._n_orders += 1
-        sequence = Sequence(add, tokens, order=self._n_orders, now=self._clock())
-        seed = add.sampling.seed
-        sequence.seed = random.getrandbits(31) if seed is None else seed
-        stages = sampling.chain(add.sampling, bias, seed=sequence.seed, n_ctx=self.runner.n_ctx)
-        sequence.sampler = self.runner.sampler(stages, sequence.tokens)
+        sequence = Sequence(
+            add,
+            tokens,
+            order=self._n_orders,
+            now=self._clock(),
+            sampler=sampler,
+            seed=seed,
+            constraint=constraint,
+            adapters=self.memory.adapters_for(add.lora),
+        )
         self._by_id[add.id] = sequence
         self.scheduler.add(sequence)
 
@@ -190,6 +188,8 @@ class EngineCore:
         """Computes one step and returns what came of it, each request's outputs in order."""
         began = self._clock()
         plan = self.scheduler.plan(self._budget.tokens(self.scheduler.n_generating))
+        if not self.memory.carry_out(plan.kv):
+            return self.drain()
         self._begin(plan)
         if plan.started and self._on_started is not None:
             # Before computing: if that ends the process, the server knows whose work it was.
@@ -204,6 +204,7 @@ class EngineCore:
         else:
             ms = (self._clock() - began) * 1e3
             self._budget.observe(n_decode=n_decode, n_prompt=n_prompt, ms=ms)
+        self.memory.slots.poll()
         self._totals.steps += 1
         for sequence in self.scheduler.running:
             if sequence.is_reading and sequence.n_generated == 0:
@@ -216,11 +217,7 @@ class EngineCore:
         return outputs
 
     def _begin(self, plan: Plan) -> None:
-        for operation in plan.kv:
-            if isinstance(operation, Copy):
-                self.runner.copy(*operation)
-            else:
-                self.runner.cut(*operation)
+        self.runner.set_adapters(plan.adapters)
         for sequence in plan.started:
             if sequence.started_s is None:
                 sequence.started_s = self._clock()
@@ -229,16 +226,40 @@ class EngineCore:
 
     def _run(self, chunks: list[Chunk]) -> bool:
         """One call: compute, commit, sample. False when it changed nothing."""
-        rows = [
-            Row(s.seq_id, s.n_computed, s.tokens[s.n_computed : s.n_computed + n], n == s.n_left)
-            for s, n in chunks
-        ]
         n_rows = sum(n for _, n in chunks)
         is_tight = n_rows > len(chunks) and not all(s.is_reading for s, _ in chunks)
         self.runner.set_threads(self._threads.choose(n_rows, is_tight=is_tight))
         began = self._clock()
+        indexes = self._compute(chunks)
+        if indexes is None:
+            return False
+        self._threads.observe(n_rows=n_rows, ms=(self._clock() - began) * 1e3)
+        self._totals.decode_calls += 1
+        self._totals.busy_slots += len(chunks)
+        for (sequence, n), index in zip(chunks, indexes, strict=True):
+            if sequence.add.prompt_probs:
+                self._report_prompt(sequence, n, index)
+        self.scheduler.commit(chunks)
+        for (sequence, _), index in zip(chunks, indexes, strict=True):
+            if sequence.n_left == 0:
+                self._take(sequence, index)
+        return True
+
+    def _compute(self, chunks: list[Chunk]) -> list[int] | None:
+        """Each chunk's index of logits; None when nothing was computed, and what that means for
+        the sequences is settled."""
+        rows = [
+            Row(
+                s.seq_id,
+                s.n_computed,
+                s.tokens[s.n_computed : s.n_computed + n],
+                n == s.n_left,
+                s.add.prompt_probs,
+            )
+            for s, n in chunks
+        ]
         try:
-            indexes = self.runner.decode(rows)
+            return self.runner.decode(rows)
         except KvFull:
             log.warning("cache full against all accounts; letting go of something")
             self.scheduler.rollback(chunks)
@@ -246,7 +267,6 @@ class EngineCore:
                 self._fail(
                     chunks[0].sequence, "the cache has no room, though nothing else is in it"
                 )
-            return False
         except DecodeFailed as error:
             if error.rc < -1:
                 raise  # the context is broken: end the process, the pool starts another
@@ -258,15 +278,7 @@ class EngineCore:
             else:
                 self.scheduler.rollback(chunks)
                 self._fail(chunks[0].sequence, str(error))
-            return False
-        self._threads.observe(n_rows=n_rows, ms=(self._clock() - began) * 1e3)
-        self._totals.decode_calls += 1
-        self._totals.busy_slots += len(chunks)
-        self.scheduler.commit(chunks)
-        for (sequence, _), index in zip(chunks, indexes, strict=True):
-            if sequence.n_left == 0:
-                self._take(sequence, index)
-        return True
+        return None
 
     def _take(self, sequence: Sequence, index: int) -> None:
         """All known tokens are computed: sample the next and see what it means."""
@@ -275,34 +287,109 @@ class EngineCore:
             sequence.first_token_s = now
             self._report_progress(sequence)
             self._count_prompt(sequence)
-        max_tokens = sequence.add.max_tokens
-        if max_tokens == 0:
+        if sequence.add.max_tokens == 0:
             return self._end(sequence, "limit")
+        constraint = sequence.constraint
+        if constraint is not None and constraint.must_stop:
+            return self._end(sequence, "eos")
+        mask = None if constraint is None else constraint.apply
         try:
-            token = self.runner.sample(sequence.sampler, index)
+            choice = self.runner.sample(sequence.sampler, index, mask)
+            if constraint is not None:
+                constraint.accept(choice.token)
         except NotFinite:
-            return self._fail(sequence, "the model produced no usable numbers")
+            what = "no token is left to choose" if mask else "the model produced no usable numbers"
+            return self._fail(sequence, what)
+        except ConstraintFailed as error:
+            return self._fail(sequence, f"the answer cannot be constrained further: {error}")
+        self._append(sequence, choice)
+        if constraint is not None and sequence.is_running:
+            self._follow_constraint(sequence)
+        return None
+
+    def _follow_constraint(self, sequence: Sequence) -> None:
+        """Appends what the constraint leaves no choice about, and ends an answer it completes."""
+        constraint = sequence.constraint
+        assert constraint is not None
+        try:
+            # With probabilities every token is chosen, since each has its own.
+            forced = [] if sequence.add.sampling.n_probs else constraint.forced()
+            for token in forced:
+                constraint.accept(token)
+                sequence.sampler.accept(token)
+                self._append(sequence, Choice(token))
+                if not sequence.is_running:
+                    return None
+        except ConstraintFailed as error:
+            return self._fail(sequence, f"the answer cannot be constrained further: {error}")
+        if constraint.must_stop:
+            self._end(sequence, "eos")
+        return None
+
+    def _append(self, sequence: Sequence, choice: Choice) -> None:
+        """One more token of the answer, and what it ends."""
+        token, add = choice.token, sequence.add
         sequence.tokens.append(token)
         self._totals.predicted_tokens += 1
         if token in self.runner.eog_tokens:
             return self._end(sequence, "eos")
         sequence.unsent.append(token)
+        if add.sampling.n_probs:
+            sequence.unsent_probs.append(self._with_pieces(choice))
         text = sequence.text.feed(self.runner.piece(token))
+        if text and sequence.lines.is_needed:
+            assert sequence.first_token_s is not None
+            ms = (sequence.last_token_s - sequence.first_token_s) * 1e3
+            text = sequence.lines.feed(text, ms)
         if text:
             self._send(sequence, text)
         if sequence.text.stop is not None:
             return self._end(sequence, "word")
-        if 0 < max_tokens <= sequence.n_generated:
+        if sequence.lines.has_ended or 0 < add.max_tokens <= sequence.n_generated:
             return self._end(sequence, "limit")
         if len(sequence.tokens) >= self.runner.n_ctx:
-            return self._end(sequence, "limit", truncated=True)
+            if not add.context_shift:
+                return self._end(sequence, "limit", truncated=True)
+            self._shift(sequence)
         return None
+
+    def _shift(self, sequence: Sequence) -> None:
+        """Makes room in a full context: forgets tokens behind those to keep (llama-server's rule
+        for how many)."""
+        add, n = sequence.add, len(sequence.tokens)
+        n_keep = sequence.n_prompt if add.n_keep < 0 else add.n_keep
+        n_keep = min(n_keep, n - 4)
+        if n_keep == 0 and sequence.tokens[0] == self.runner.bos_token:
+            n_keep = 1
+        n_discard = min(add.n_discard or (n - n_keep) // 2, n - n_keep - 1)
+        self.scheduler.forget(sequence, n_keep, max(1, n_discard))
 
     # --- what goes out ----------------------------------------------------------------------------
 
     def _send(self, sequence: Sequence, text: str) -> None:
-        self._outputs.append(Delta(sequence.id, text, sequence.unsent))
-        sequence.unsent = []
+        self._outputs.append(Delta(sequence.id, text, sequence.unsent, sequence.unsent_probs))
+        sequence.unsent, sequence.unsent_probs = [], []
+
+    def _with_pieces(self, choice: Choice) -> TokenProbs:
+        top = [(t, self.runner.piece(t, special=True), value) for t, value in choice.top]
+        piece = self.runner.piece(choice.token, special=True)
+        return TokenProbs(choice.token, piece, choice.value, top)
+
+    def _report_prompt(self, sequence: Sequence, n: int, last: int) -> None:
+        """The prompt tokens that the ``n`` rows up to index ``last`` tell the probabilities of."""
+        tokens, start = sequence.tokens, sequence.n_computed
+        n_probs, probs = sequence.add.sampling.n_probs, list[TokenProbs]()
+        if sequence.n_prompt_probs == 0:
+            piece = self.runner.piece(tokens[0], special=True)
+            probs.append(TokenProbs(tokens[0], piece, None, []))
+        for at in range(max(start + 1, sequence.n_prompt_probs), start + n + 1):
+            if at < sequence.n_prompt:
+                index = last - (n - 1) + (at - 1 - start)
+                choice = self.runner.log_probs(index, tokens[at], n_probs)
+                probs.append(self._with_pieces(choice))
+        sequence.n_prompt_probs += len(probs)
+        if probs:
+            self._outputs.append(PromptProbs(sequence.id, probs))
 
     def _report_progress(self, sequence: Sequence, n_computed: int | None = None) -> None:
         done = sequence.n_computed if n_computed is None else n_computed
@@ -315,6 +402,8 @@ class EngineCore:
     def _end(self, sequence: Sequence, finish: FinishKind, *, truncated: bool = False) -> None:
         stop = sequence.text.stop or ""
         tail = sequence.text.flush()
+        if tail and sequence.lines.is_needed:
+            tail = "" if sequence.lines.has_ended else sequence.lines.feed(tail, 0.0)
         if tail or sequence.unsent:
             self._send(sequence, tail)
         stats = self._stats(sequence, truncated)
@@ -353,7 +442,8 @@ class EngineCore:
             predicted_ms=(last - first) * 1e3,
             seed=sequence.seed,
             slot=sequence.slot,
-            truncated=truncated,
+            truncated=truncated or sequence.n_discarded > 0,
+            n_discarded=sequence.n_discarded,
         )
 
     # --- looking in -------------------------------------------------------------------------------
@@ -391,7 +481,9 @@ class EngineCore:
                 t.busy_slots,
                 self.scheduler.n_preempted,
                 t.steps,
+                *self.memory.counts,
             ),
+            **self.memory.sizes,
         )
 
     def _slot_row(self, sequence: Sequence) -> SlotRow:
@@ -402,7 +494,7 @@ class EngineCore:
         seconds = until - since if since is not None else 0.0
         return SlotRow(
             id=sequence.slot,
-            state="reading" if sequence.is_reading else "generating",
+            state="reading" if reading else "generating",
             task=sequence.id,
             n_prompt=sequence.n_prompt,
             n_cached=sequence.n_cached,

@@ -7,16 +7,20 @@ cache as llama.cpp does and refuses what llama.cpp would refuse.
 
 from __future__ import annotations
 
+import math
 import os
 import re
+import struct
 import time
 import zlib
 from array import array
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from corral.backend.engine import sampling
-from corral.backend.engine.llama import DecodeFailed, KvFull, Row
-from corral.backend.engine.messages import ModelInfo
+from corral.backend.engine.llama import Choice, DecodeFailed, KvFull, Mask, NotFinite, Row
+from corral.backend.engine.messages import AdapterSet, LoraInfo, ModelInfo
 
 if TYPE_CHECKING:
     from corral.backend.engine.scheduler import Scheduler
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
 START, END, EOT = 256, 257, 258
 SPECIAL = {"<|im_start|>": START, "<|im_end|>": END, "<|endoftext|>": EOT}
 _NAMES = {token: name for name, token in SPECIAL.items()}
+_STATE = struct.Struct("<HI")
 _SPLIT = re.compile("(" + "|".join(re.escape(s) for s in SPECIAL) + ")")
 _ASSISTANT = list(b"assistant\n")
 _USER = list(b"user\n")
@@ -34,7 +39,7 @@ TEMPLATE = (
 
 
 class _Cell(NamedTuple):
-    """One cached token; ``digest`` depends on all tokens up to it."""
+    """One cached token; ``digest`` depends on all tokens up to it and the adapters they had."""
 
     number: int
     token: int
@@ -43,6 +48,12 @@ class _Cell(NamedTuple):
 
 class FakeSampler:
     """Chooses what the fake computed; greedy whatever was asked."""
+
+    def __init__(self, n_probs: int = 0) -> None:
+        self.n_probs = n_probs
+
+    def accept(self, token: int) -> None:
+        """Nothing to remember."""
 
     def close(self) -> None:
         """Nothing to free."""
@@ -61,7 +72,17 @@ class FakeLlama:
         step_ms: float = 0.0,
         can_share: bool = True,
         tile_rows: int = 0,
+        n_idle_cells: int | None = None,
+        lora: tuple[tuple[str, float], ...] = (),
     ) -> None:
+        self.n_idle_cells = n_ctx if n_idle_cells is None else n_idle_cells
+        self.fingerprint = f"fake-{n_ctx}".ljust(16, "-")
+        self.adapter_digests = [f"digest of {path}" for path, _ in lora]
+        self.adapter_infos = [
+            LoraInfo(id=i, path=path, scale=scale) for i, (path, scale) in enumerate(lora)
+        ]
+        self.adapters: AdapterSet = ()
+        self.n_refuse = 0  # states to refuse from now on
         self.n_ctx = self.n_cells = n_ctx
         self.n_seq_max = n_seq_max
         self.n_batch = n_batch
@@ -94,6 +115,12 @@ class FakeLlama:
             bos_token="",
             eos_token="<|im_end|>",
             chat_template=TEMPLATE,
+            lora=self.adapter_infos,
+            fim_pre=1,
+            fim_suf=2,
+            fim_mid=3,
+            fim_rep=4,
+            fim_sep=5,
         )
 
     # --- control --------------------------------------------------------------------------------
@@ -121,6 +148,11 @@ class FakeLlama:
         return False
 
     # --- vocabulary -----------------------------------------------------------------------------
+
+    @property
+    def bos_token(self) -> int:
+        """None."""
+        return -1
 
     @property
     def eog_tokens(self) -> frozenset[int]:
@@ -167,6 +199,28 @@ class FakeLlama:
         """Drops cells, as llama_memory_seq_rm."""
         del self._cells.get(seq_id, [])[start:]
 
+    def save_state(self, seq_id: int) -> bytes:
+        """A sequence's cells as bytes."""
+        return b"".join(_STATE.pack(c.token, c.digest) for c in self._cells.get(seq_id, []))
+
+    def load_state(self, seq_id: int, data: bytes) -> bool:
+        """Gives a sequence saved cells, as llama_state_seq_set_data."""
+        self.cut(seq_id, 0)
+        n = len(data) // _STATE.size
+        if self.n_refuse > 0 or n == 0 or n > self.n_cells - self.n_used():
+            self.n_refuse -= 1
+            return False
+        cells = self._cells.setdefault(seq_id, [])
+        for token, digest in _STATE.iter_unpack(data):
+            self._n_numbers += 1
+            cells.append(_Cell(self._n_numbers, token, digest))
+        return True
+
+    def set_adapters(self, adapters: AdapterSet) -> None:
+        """The LoRA set of the next calls; what is computed depends on it."""
+        assert all(0 <= i < len(self.adapter_infos) and scale != 0 for i, scale in adapters)
+        self.adapters = adapters
+
     def n_used(self) -> int:
         """Cells that belong to some sequence."""
         return len({c.number for cells in self._cells.values() for c in cells})
@@ -196,30 +250,48 @@ class FakeLlama:
             raise KvFull
         last, end = [], 0
         self._next.clear()
+        salt = repr(self.adapters).encode() if self.adapters else b""
         for row in rows:
             cells = self._cells.setdefault(row.seq_id, [])
             for token in row.tokens:
                 before = cells[-1].digest if cells else 0
                 self._n_numbers += 1
-                cells.append(
-                    _Cell(
-                        self._n_numbers, token, zlib.crc32(bytes((token & 255, token >> 8)), before)
-                    )
-                )
+                data = bytes((token & 255, token >> 8)) + salt
+                cells.append(_Cell(self._n_numbers, token, zlib.crc32(data, before)))
             end += len(row.tokens)
             last.append(end - 1)
-            if row.wants_logits:
+            if row.wants_logits or row.all_logits:
                 self._next[end - 1] = self._choose(cells)
         self.n_computed += n
         return last
 
-    def sampler(self, stages: list[sampling.Stage], prompt: array[int]) -> FakeSampler:
+    def sampler(
+        self,
+        stages: list[sampling.Stage],
+        prompt: array[int],
+        n_probs: int = 0,
+        post_sampling: bool = False,
+    ) -> FakeSampler:
         """A sampler; the stages change nothing."""
-        return FakeSampler()
+        return FakeSampler(n_probs)
 
-    def sample(self, sampler: FakeSampler, index: int) -> int:
-        """The token chosen for a row that asked for it."""
-        return self._next[index]
+    def sample(self, sampler: FakeSampler, index: int, mask: Mask | None = None) -> Choice:
+        """The token chosen for a row that asked for it, or the first that ``mask`` allows."""
+        token = self._next[index]
+        if mask is not None:
+            logits = np.zeros(self.n_vocab, np.float32)
+            mask(logits)
+            if not np.isfinite(logits[token]):
+                token = int(logits.argmax())
+            if not np.isfinite(logits[token]):
+                raise NotFinite
+        return self.log_probs(index, token, sampler.n_probs) if sampler.n_probs else Choice(token)
+
+    def log_probs(self, index: int, token: int, n: int) -> Choice:
+        """Made-up probabilities: the token itself has a half, each after it half of the one
+        before."""
+        top = tuple((((token + i) % self.n_vocab), -(i + 1) * math.log(2)) for i in range(n))
+        return Choice(token, -math.log(2), top)
 
     def _choose(self, cells: list[_Cell]) -> int:
         tokens = [c.token for c in cells]

@@ -11,6 +11,9 @@ from msgspec import Struct, msgpack
 
 FinishKind: TypeAlias = Literal["eos", "limit", "word", "cancelled"]
 SlotState: TypeAlias = Literal["idle", "reading", "generating"]
+Pooling: TypeAlias = Literal["none", "mean", "cls", "last", "rank"]
+#: LoRA adapters in force together: ascending ids and their scales, none of them 0.
+AdapterSet: TypeAlias = tuple[tuple[int, float], ...]
 
 
 #: llama-server's default order. A sampler that is at its neutral value costs nothing.
@@ -26,7 +29,7 @@ class Sampling(Struct, frozen=True, kw_only=True, omit_defaults=True):
     ``repeat_last_n`` and ``dry_penalty_last_n`` 0 switch theirs off, -1 look at the whole context.
     ``logit_bias`` maps a token id, or a text that is tokenised first, to an additive bias;
     ``-inf`` bans the token. ``samplers`` are names from ``SAMPLERS`` or ``adaptive_p``, applied in
-    this order. ``mirostat`` 1 or 2, and ``adaptive_target`` >= 0, choose in place of the plain draw.
+    this order. ``mirostat`` 1 or 2, and ``adaptive_target`` >= 0, choose in place of the draw.
     ``n_probs`` asks for the likeliest tokens with every token chosen, by the model's own
     distribution, or by what the samplers left of it with ``post_sampling_probs``.
     """
@@ -77,7 +80,11 @@ class Constraint(Struct, frozen=True):
 class EngineConfig(Struct, frozen=True, kw_only=True):
     """What an engine process is started with. ``n_ctx`` 0: the model's own; ``n_threads`` 0: all
     cores, adapted; ``step_target_ms`` 0: automatic. ``plain_buffers`` loads the weights without
-    llama.cpp's repacked layouts; ``flash_attn`` None: where it is faster."""
+    llama.cpp's repacked layouts; ``flash_attn`` None: where it is faster.
+    ``embeddings``: compute vectors too, with ``pooling`` (None: the model's own). ``n_ubatch``:
+    most tokens of an input that is computed whole; 0: the model's longest.
+    ``lora``: adapter files and scales. ``cache_ram_mib`` -1: without limit, 0: no prefixes in host
+    memory. ``slot_save_path`` and ``cache_disk``: folders, empty: none."""
 
     model: str
     n_ctx: int = 0
@@ -89,6 +96,15 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
     check_tensors: bool = False
     plain_buffers: bool = False
     flash_attn: bool | None = None
+    embeddings: bool = False
+    pooling: Pooling | None = None
+    n_ubatch: int = 0
+    lora: tuple[tuple[str, float], ...] = ()
+    lora_init_without_apply: bool = False
+    slot_save_path: str = ""
+    cache_ram_mib: int = 0
+    cache_disk: str = ""
+    cache_disk_mib: int = 4096
     fake: bool = False
 
 
@@ -107,7 +123,8 @@ class Add(Struct, tag="add", frozen=True, kw_only=True, omit_defaults=True):
     line indented less; ``t_max_predict_ms`` > 0 at the first new line after that long.
     ``id_slot`` >= 0 waits for that slot. ``lora`` are adapters and their scales for this request,
     None those in force. ``prompt_probs`` reports the prompt's own tokens with their probabilities
-    (``PromptProbs``), which computes all of it.
+    (``PromptProbs``), which computes all of it. ``joins`` marks one more answer of a request that
+    has its place already: a full queue does not refuse it.
     """
 
     id: int
@@ -125,6 +142,22 @@ class Add(Struct, tag="add", frozen=True, kw_only=True, omit_defaults=True):
     id_slot: int = -1
     lora: tuple[tuple[int, float], ...] | None = None
     prompt_probs: bool = False
+    joins: bool = False
+
+
+class Embed(Struct, tag="embed", frozen=True, kw_only=True, omit_defaults=True):
+    """Compute a vector of each input, or with ``query`` a score of each for that query.
+
+    ``inputs`` are prompts as in ``Add``, with the special tokens the model wants around them. Every
+    input is answered by one ``Embedded``, in any order, and all together by ``Done``. An input that
+    cannot be computed refuses all of them: ``Failed.param`` is then ``inputs[i]`` and the message
+    goes on from its name. ``truncate`` cuts what is too long instead, of a pair the document.
+    """
+
+    id: int
+    inputs: list[str | list[int | str]]
+    query: str | None = None
+    truncate: bool = False
 
 
 class Abort(Struct, tag="abort", frozen=True):
@@ -134,20 +167,37 @@ class Abort(Struct, tag="abort", frozen=True):
 
 
 class Call(Struct, tag="call", frozen=True):
-    """A question that needs no step: ``tokenize``, ``pieces``, or ``control`` for the fake."""
+    """A question that needs no step: ``tokenize``, ``tokenize_prompt``, ``pieces``, those of
+    ``memory.Memory.METHODS``, or ``control`` for the fake."""
 
     id: int
     method: str
     args: dict[str, Any]
 
 
-Command: TypeAlias = Add | Abort | Call
+Command: TypeAlias = Add | Embed | Abort | Call
 
 # --- engine -> server -------------------------------------------------------------------------
 
 
+class LoraInfo(Struct, frozen=True, kw_only=True):
+    """A LoRA adapter as it was loaded; ``scale`` from the command line. With
+    ``invocation_tokens`` it is meant to act only from there on."""
+
+    id: int
+    path: str
+    scale: float
+    task_name: str = ""
+    prompt_prefix: str = ""
+    invocation_tokens: list[int] = []
+
+
 class ModelInfo(Struct, frozen=True, kw_only=True):
-    """What is known of a loaded model. Sizes in tokens unless the name says bytes."""
+    """What is known of a loaded model. Sizes in tokens unless the name says bytes. ``fim_*`` are
+    the tokens around the parts of a text to fill in, -1 where the model has none.
+
+    ``generates``: it continues text. ``pooling``: it computes vectors of ``n_embd_out`` numbers
+    from inputs of at most ``n_input`` tokens; None: it does not. ``ranks``: it scores documents."""
 
     path: str
     architecture: str
@@ -166,6 +216,17 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
     eos_token: str
     chat_template: str | None
     sampling: dict[str, float] = {}
+    lora: list[LoraInfo] = []
+    fim_pre: int = -1
+    fim_suf: int = -1
+    fim_mid: int = -1
+    fim_rep: int = -1
+    fim_sep: int = -1
+    generates: bool = True
+    pooling: Pooling | None = None
+    ranks: bool = False
+    n_embd_out: int = 0
+    n_input: int = 0
 
 
 class Loading(Struct, tag="loading", frozen=True):
@@ -187,11 +248,14 @@ class LoadFailed(Struct, tag="load_failed", frozen=True):
 
 
 class Reply(Struct, tag="reply", frozen=True):
-    """The answer to a ``Call``: ``value``, or ``error`` when it was refused."""
+    """The answer to a ``Call``: ``value``, or ``error`` when it was refused, with its kind (see
+    ``errors.KINDS``) and the field at fault."""
 
     id: int
     value: Any = None
     error: str | None = None
+    param: str = "tokens"
+    code: str = "invalid"
 
 
 class Accepted(Struct, tag="accepted", array_like=True, frozen=True, gc=False):
@@ -264,6 +328,17 @@ class Stats(Struct, array_like=True, frozen=True, gc=False):
     n_discarded: int = 0
 
 
+class Embedded(Struct, tag="embedded", array_like=True, frozen=True, gc=False):
+    """What came of input number ``index``, of ``n_tokens`` tokens: ``data`` are little-endian
+    float32 numbers as the model gives them, ``ModelInfo.n_embd_out`` for one vector; without
+    pooling a vector for each token."""
+
+    id: int
+    index: int
+    n_tokens: int
+    data: bytes
+
+
 class Done(Struct, tag="done", array_like=True, frozen=True, gc=False):
     """The request ended as it should. ``truncated``: the context ended before the answer did."""
 
@@ -284,7 +359,7 @@ class Failed(Struct, tag="failed", array_like=True, frozen=True, gc=False):
     param: str = ""
 
 
-Output: TypeAlias = Accepted | Started | Progress | PromptProbs | Delta | Done | Failed
+Output: TypeAlias = Accepted | Started | Progress | PromptProbs | Delta | Embedded | Done | Failed
 
 
 class SlotRow(Struct, array_like=True, frozen=True, gc=False):
@@ -314,6 +389,10 @@ class Counters(Struct, array_like=True, frozen=True, gc=False):
     busy_slots: int = 0
     preemptions: int = 0
     steps: int = 0
+    states_saved: int = 0
+    states_restored: int = 0
+    tokens_restored: int = 0
+    disk_reads: int = 0
 
 
 class Snapshot(Struct, array_like=True, frozen=True, gc=False):
@@ -326,6 +405,9 @@ class Snapshot(Struct, array_like=True, frozen=True, gc=False):
     cells_cached: int
     n_threads: int
     counters: Counters
+    ram_bytes: int = 0
+    ram_prefixes: int = 0
+    disk_bytes: int = 0
 
 
 class Step(Struct, tag="step", frozen=True, gc=False):

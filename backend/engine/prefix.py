@@ -11,6 +11,8 @@ from array import array
 import numpy as np
 from numpy.typing import NDArray
 
+from corral.backend.engine.messages import AdapterSet
+
 
 def tokens_array(tokens: list[int] | array[int]) -> NDArray[np.int32]:
     """A view of a token array (a copy of a list). Drop it before the array grows."""
@@ -86,11 +88,13 @@ class Cells:
 
 
 class CachedPrefix:
-    """The tokens of a finished sequence, still in the cache under ``seq_id``."""
+    """The tokens of a finished sequence, still in the cache under ``seq_id``; ``adapters`` is the
+    LoRA set they were computed with."""
 
-    def __init__(self, seq_id: int, tokens: array[int]) -> None:
+    def __init__(self, seq_id: int, tokens: array[int], adapters: AdapterSet = ()) -> None:
         self.seq_id = seq_id
         self.tokens = tokens
+        self.adapters = adapters
 
     @property
     def n_computed(self) -> int:
@@ -99,7 +103,10 @@ class CachedPrefix:
 
 
 class PrefixCache:
-    """Finished sequences whose cells nobody needed yet, least recently used first."""
+    """Finished sequences whose cells nobody needed yet, least recently used first.
+
+    A prefix belongs to one LoRA set: to another it is as good as not there.
+    """
 
     def __init__(self) -> None:
         self._entries: dict[int, CachedPrefix] = {}
@@ -112,21 +119,27 @@ class PrefixCache:
         """The cache sequences they live in, least recently used first."""
         return list(self._entries)
 
-    def put(self, seq_id: int, tokens: array[int]) -> list[int]:
+    @property
+    def entries(self) -> list[CachedPrefix]:
+        """All of them, least recently used first."""
+        return list(self._entries.values())
+
+    def put(self, seq_id: int, tokens: array[int], adapters: AdapterSet = ()) -> list[int]:
         """Keeps a finished sequence. Returns the ids of entries it makes redundant (removed here):
         those whose tokens all lie within its own, or all of its own when it is within another."""
-        for entry in self._entries.values():
+        alike = [entry for entry in self._entries.values() if entry.adapters == adapters]
+        for entry in alike:
             if common_prefix(entry.tokens, tokens) == len(tokens):
                 self.touch(entry)
                 return [seq_id]
         inside = [
             entry.seq_id
-            for entry in self._entries.values()
+            for entry in alike
             if common_prefix(entry.tokens, tokens) == len(entry.tokens)
         ]
         for redundant in inside:
             del self._entries[redundant]
-        self._entries[seq_id] = CachedPrefix(seq_id, tokens)
+        self._entries[seq_id] = CachedPrefix(seq_id, tokens, adapters)
         return inside
 
     def touch(self, entry: CachedPrefix) -> None:
@@ -137,15 +150,17 @@ class PrefixCache:
         """Forgets an entry; its cells are the caller's to cut."""
         del self._entries[seq_id]
 
-    def longest(self, tokens: array[int]) -> tuple[CachedPrefix | None, int]:
-        """The entry that shares most leading tokens with ``tokens``, and how many."""
+    def longest(
+        self, tokens: array[int], adapters: AdapterSet = ()
+    ) -> tuple[CachedPrefix | None, int]:
+        """The set's entry that shares most leading tokens with ``tokens``, and how many."""
         best, n_best = None, 0
         for entry in self._entries.values():
-            n = common_prefix(entry.tokens, tokens)
+            n = common_prefix(entry.tokens, tokens) if entry.adapters == adapters else 0
             if n >= n_best and n > 0:
                 best, n_best = entry, n
         return best, n_best
 
-    def oldest(self) -> int:
-        """The least recently used entry's sequence id; there must be one."""
-        return next(iter(self._entries))
+    def oldest(self) -> CachedPrefix:
+        """The least recently used entry; there must be one."""
+        return next(iter(self._entries.values()))

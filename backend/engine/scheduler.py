@@ -9,18 +9,27 @@ Rules, in order:
     then the youngest running sequence is preempted: it waits and is recomputed later.
 (4) What is left of the budget goes to prompts: a quarter to the oldest, so that none starves, the
     rest to those with least left to read.
+(5) A step computes sequences of one LoRA set; sets take turns (``turns``), and 3 and 4 are about
+    the one whose turn it is.
 
 A *follower* is a sequence whose prompt begins like that of an older one that is still being read:
 it computes nothing itself until its leader has passed their common part, and takes that by sharing
-cells.
+cells. Prefixes are shared, followed and restored within one LoRA set only.
 """
 
-import itertools
-from collections import deque
-from typing import NamedTuple, TypeAlias
+from __future__ import annotations
 
-from corral.backend.engine.prefix import CachedPrefix, Cells, PrefixCache, common_prefix
+import itertools
+from array import array
+from collections import deque
+from typing import NamedTuple
+
+from corral.backend.engine.messages import AdapterSet
+from corral.backend.engine.prefix import CachedPrefix, common_prefix
+from corral.backend.engine.room import KvOp, Room
 from corral.backend.engine.sequence import Sequence
+from corral.backend.engine.tiers import Saved, Tier
+from corral.backend.engine.turns import Turns
 
 #: A prompt waits for another's computation only when that saves at least this many tokens.
 MIN_FOLLOW = 16
@@ -30,22 +39,6 @@ HEADROOM = 16
 LOOK_AHEAD, MAX_OVERTAKEN = 4, 16
 
 
-class Copy(NamedTuple):
-    """Share cells ``[start, end)`` of one cache sequence with another that holds ``start``."""
-
-    source: int
-    target: int
-    start: int
-    end: int
-
-
-class Cut(NamedTuple):
-    """Drop a cache sequence's cells from ``start`` on."""
-
-    seq_id: int
-    start: int
-
-
 class Chunk(NamedTuple):
     """Compute the next ``n`` known tokens of a sequence."""
 
@@ -53,20 +46,26 @@ class Chunk(NamedTuple):
     n: int
 
 
-KvOp: TypeAlias = Copy | Cut
-
-
 class Plan(NamedTuple):
-    """One step: cache operations in order, then calls of at most ``n_batch`` rows each."""
+    """One step: cache operations in order, then calls of at most ``n_batch`` rows each, computed
+    with ``adapters``."""
 
     kv: list[KvOp]
     calls: list[list[Chunk]]
     started: list[Sequence]
+    adapters: AdapterSet = ()
 
     @property
     def is_empty(self) -> bool:
         """Nothing to compute."""
         return not self.calls
+
+
+class Held(NamedTuple):
+    """What was last computed in a slot; its cells may be gone."""
+
+    tokens: array[int]
+    adapters: AdapterSet
 
 
 def _n_own(sequence: Sequence, leader: tuple[Sequence, int] | None) -> int:
@@ -81,7 +80,8 @@ class Scheduler:
     most ``n_seq_max`` cache sequences (> ``n_slots`` + 1). ``can_share`` False: the model's memory
     cannot be shared or rewound, every prompt is computed alone. ``tile_rows``: rows in one call
     from which attention goes in tiles (0: never); there, decode rows of several sequences make
-    every tile pay for the cells of all, so they get a call of their own.
+    every tile pay for the cells of all, so they get a call of their own. ``tier`` and ``n_idle``:
+    see ``Room``.
     """
 
     def __init__(
@@ -93,61 +93,84 @@ class Scheduler:
         n_batch: int,
         can_share: bool = True,
         tile_rows: int = 0,
+        tier: Tier | None = None,
+        n_idle: int | None = None,
     ) -> None:
         assert n_slots + 2 <= n_seq_max and n_slots <= n_batch
+        self.n_slots = n_slots
         self.n_ctx = n_ctx
         self.n_batch = n_batch
         self.can_share = can_share
         self.tile_rows = tile_rows
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
-        self.cells = Cells(n_ctx)
-        self.cache = PrefixCache()
+        self.turns = Turns()
+        self.room = Room(
+            n_ctx=n_ctx, n_seq_max=n_seq_max, tier=tier if can_share else None, n_idle=n_idle
+        )
+        self.cells = self.room.cells
+        self.cache = self.room.cache
         self.n_preempted = 0
+        self.held_by_slot: dict[int, Held] = {}
         self._free_slots = list(range(n_slots - 1, -1, -1))
-        self._free_seq_ids = list(range(n_seq_max - 1, -1, -1))
-        self._kv: list[KvOp] = []
-        self._admission_may_have_changed = True
 
     # --- what happens to requests ---------------------------------------------------------------
 
     def add(self, sequence: Sequence) -> None:
         """Queues a sequence."""
         self.waiting.append(sequence)
-        self._admission_may_have_changed = True
+        self.room.has_changed = True
 
     def finish(self, sequence: Sequence, *, keep: bool = True) -> None:
         """Takes a sequence out, waiting or running; what it computed stays as a cached prefix if
         ``keep``."""
         if not sequence.is_running:
             self.waiting.remove(sequence)
-            self._admission_may_have_changed = True  # those behind it may fit where it did not
+            self.room.has_changed = True  # those behind it may fit where it did not
             return
         self._release_followers(sequence)
         seq_id, tokens = sequence.seq_id, sequence.tokens[: sequence.n_computed]
+        held = Held(tokens, sequence.adapters)
+        keep = keep and self.can_share and len(tokens) > 0
+        if keep:
+            self.held_by_slot[sequence.slot] = held
+        else:
+            self.held_by_slot.pop(sequence.slot, None)
         self._leave_slot(sequence)
         self.cells.cut(seq_id, len(tokens))
-        keep = keep and self.can_share and len(tokens) > 0
-        for redundant in self.cache.put(seq_id, tokens) if keep else [seq_id]:
-            self._drop(redundant)
+        if keep:
+            self.room.keep(seq_id, *held)
+        else:
+            self.room.drop(seq_id)
 
     def relieve(self) -> bool:
         """After the cache was full against all accounts: lets go of something. False when nothing
         is left that could make room for the oldest."""
         if len(self.cache):
-            self._evict_oldest()
+            self.room.evict_oldest()
         elif len(self.running) > 1:
             self._preempt_youngest()
         else:
             return False
         return True
 
+    def forget(self, sequence: Sequence, start: int, n: int) -> None:
+        """Takes ``n`` tokens out of a running sequence, from ``start`` on: what followed them moves
+        up and is computed again, since its cells may belong to others as well."""
+        self.room.cut(sequence.seq_id, start)
+        del sequence.tokens[start : start + n]
+        sequence.n_computed = min(sequence.n_computed, start)
+        sequence.n_discarded += n
+
     # --- one step -------------------------------------------------------------------------------
 
     @property
     def n_generating(self) -> int:
-        """Running sequences that get one token per step."""
-        return sum(not s.is_reading for s in self.running)
+        """Sequences that get one token in the next step; while it is another set's turn to read,
+        those that wait for theirs: the step must be short for them as well."""
+        generating = [s for s in self.running if not s.is_reading]
+        turn = self.turns.choose(self.running) if generating else ()
+        return sum(s.adapters == turn for s in generating) or len(generating)
 
     @property
     def n_cached_only(self) -> int:
@@ -162,15 +185,30 @@ class Scheduler:
         for sequence in self.running:
             self._follow(sequence)
         started = self._admit()
-        decodes, prompts = self._plan_decodes(), self._plan_prompts(budget)
+        decodes, prompts = self._plan_turn(budget)
         while self.running and not decodes and not prompts:
-            self._preempt_youngest()
-            decodes, prompts = self._plan_decodes(), self._plan_prompts(budget)
+            # Cells are missing, or everybody whose turn it was has been set back.
+            if any(s.adapters == self.turns.current for s in self.running):
+                self._preempt_youngest()
+            decodes, prompts = self._plan_turn(budget)
         n_rows = len(decodes) + sum(c.n for c in prompts)
+        self.turns.count(n_rows)
         apart = n_rows > self.n_batch or 0 < self.tile_rows <= n_rows
-        calls = [decodes, prompts] if apart else [decodes + prompts]
-        kv, self._kv = self._kv, []
-        return Plan(kv, [c for c in calls if c], [s for s in started if s.is_running])
+        calls = [c for c in ([decodes, prompts] if apart else [decodes + prompts]) if c]
+        started = [s for s in started if s.is_running]
+        return Plan(self.room.take_kv(), calls, started, self.turns.current)
+
+    def _plan_turn(self, budget: int) -> tuple[list[Chunk], list[Chunk]]:
+        self.turns.choose(self.running)
+        return self._plan_decodes(), self._plan_prompts(budget)
+
+    def start_over(self) -> None:
+        """After the cache turned out to hold other things than the books say: everybody's cells go,
+        and all is computed again. Plans not carried out are void."""
+        while self.running:
+            self._preempt_youngest(save=False)
+        self.room.clear()
+        self.room.has_changed = True
 
     def commit(self, chunks: list[Chunk]) -> list[Sequence]:
         """Notes that a call was computed. Returns the sequences whose last token has logits now."""
@@ -197,9 +235,12 @@ class Scheduler:
         start = target.n_computed
         if end <= start:
             return
-        self._kv.append(Copy(source.seq_id, target.seq_id, start, end))
-        self.cells.share(source.seq_id, target.seq_id, start, end)
-        target.n_computed = end
+        self.room.share(source.seq_id, target.seq_id, start, end)
+        self._know(target, end)
+
+    def _know(self, target: Sequence, end: int) -> None:
+        """Notes that a sequence has its first ``end`` tokens without computing the last of them."""
+        start, target.n_computed = target.n_computed, end
         if target.n_generated == 0:
             target.n_cached += end - start
 
@@ -220,6 +261,8 @@ class Scheduler:
         for other in self.running:
             if other is besides or other.order >= sequence.order or not other.is_reading:
                 continue
+            if other.adapters != sequence.adapters:
+                continue
             n = min(common_prefix(other.tokens, sequence.tokens), len(sequence.tokens) - 1)
             if n > best and n > other.n_computed:
                 best, leader = n, (other, n)
@@ -229,10 +272,11 @@ class Scheduler:
 
     def _admit(self) -> list[Sequence]:
         started: list[Sequence] = []
-        if self.running and not self._admission_may_have_changed:
+        if self.running and not self.room.has_changed:
             return started
         blocked: list[Sequence] = []
-        for sequence in list(itertools.islice(self.waiting, len(self._free_slots) + LOOK_AHEAD)):
+        candidates = (s for s in self.waiting if self._has_slot_for(s))
+        for sequence in list(itertools.islice(candidates, len(self._free_slots) + LOOK_AHEAD)):
             if not self._free_slots or len(blocked) > LOOK_AHEAD:
                 break
             if self._try_admit(sequence):
@@ -244,35 +288,63 @@ class Scheduler:
                 break
             else:
                 blocked.append(sequence)
-        self._admission_may_have_changed = False
+        if started:
+            self.room.park()
+        self.room.has_changed = False
         return started
 
+    def _has_slot_for(self, sequence: Sequence) -> bool:
+        slot = sequence.add.id_slot
+        return slot < 0 or slot in self._free_slots
+
     def _try_admit(self, sequence: Sequence) -> bool:
+        if not self._has_slot_for(sequence):  # taken since the candidates were listed
+            return False
         source, n_shared = self._longest_prefix(sequence)
-        leader = self._find_leader(sequence, n_shared)
         if isinstance(source, CachedPrefix):
             self.cache.touch(source)
-        sequence.seq_id = self._take_seq_id()
+        sequence.seq_id = self.room.take_seq_id()
         if source is not None:
-            # On the books only: the check below needs to know which cells are no longer evictable.
+            # On the books only: what follows needs to know which cells are no longer evictable.
             self.cells.share(source.seq_id, sequence.seq_id, 0, n_shared)
-        promised = sum(_n_own(s, s.leader) + HEADROOM for s in self.running)
-        room = self.cells.n_free + self.cells.n_only_in(self.cache.seq_ids)
-        fits = min(len(sequence.tokens) - n_shared, _n_own(sequence, leader)) + promised <= room
+        saved, n_known = self._saved_prefix(sequence, n_shared)
+        leader = self._find_leader(sequence, n_known)
+        n_own = len(sequence.tokens) - n_shared
+        fits = min(n_own, _n_own(sequence, leader)) + self._n_promised <= self.room.n_at_most
         self.cells.cut(sequence.seq_id, 0)
         if self.running and not fits:
-            self._free_seq_ids.append(sequence.seq_id)
+            self.room.free_seq_ids.append(sequence.seq_id)
             sequence.seq_id = -1
             return False
-        sequence.slot = self._free_slots.pop()
+        slot = sequence.add.id_slot
+        sequence.slot = self._free_slots.pop(self._free_slots.index(slot) if slot >= 0 else -1)
         self.running.append(sequence)
         self.running.sort(key=lambda s: s.order)
         if source is not None:
             self._share(source, sequence, n_shared)
             if isinstance(source, CachedPrefix) and n_shared == len(source.tokens):
-                self._evict(source.seq_id)
+                self.room.evict(source.seq_id)
+        if saved is not None:
+            self.room.restore(saved, sequence.seq_id, n_known)
+            self._know(sequence, n_known)
         sequence.leader = leader
         return True
+
+    @property
+    def _n_promised(self) -> int:
+        """Cells that those who run will still need."""
+        return sum(_n_own(s, s.leader) + HEADROOM for s in self.running)
+
+    def _saved_prefix(self, sequence: Sequence, n_shared: int) -> tuple[Saved | None, int]:
+        """What host memory has beyond the ``n_shared`` tokens with cells, and how many are known
+        then; only if there is room, for a moment, for all of it."""
+        if not sequence.add.cache_prompt:
+            return None, n_shared
+        limit = len(sequence.tokens) - 1
+        saved, n = self.room.find_saved(sequence.tokens, sequence.adapters, n_shared, limit)
+        if saved is None or len(saved.tokens) > self.room.n_at_most:
+            return None, n_shared
+        return saved, n
 
     def _longest_prefix(self, sequence: Sequence) -> tuple[Sequence | CachedPrefix | None, int]:
         """Who has computed most of this sequence's leading tokens, and how many. At least one token
@@ -281,20 +353,26 @@ class Scheduler:
             return None, 0
         limit = len(sequence.tokens) - 1
         best: Sequence | CachedPrefix | None
-        best, n_best = self.cache.longest(sequence.tokens)
+        best, n_best = self.cache.longest(sequence.tokens, sequence.adapters)
         n_best = min(n_best, limit)
         for other in self.running:
+            if other.adapters != sequence.adapters:
+                continue
             n = min(common_prefix(other.tokens, sequence.tokens), other.n_computed, limit)
             if n > n_best:
                 best, n_best = other, n
         return (best, n_best) if n_best > 0 else (None, 0)
 
+    @property
+    def _in_turn(self) -> list[Sequence]:
+        return [s for s in self.running if s.adapters == self.turns.current]
+
     # --- (3) generating -------------------------------------------------------------------------
 
     def _plan_decodes(self) -> list[Chunk]:
         while True:
-            generating = [s for s in self.running if not s.is_reading]
-            if self._make_room(len(generating)):
+            generating = [s for s in self._in_turn if not s.is_reading]
+            if self.room.make(len(generating)):
                 break
             self._preempt_youngest()
         for sequence in generating:
@@ -304,21 +382,22 @@ class Scheduler:
     # --- (4) reading ----------------------------------------------------------------------------
 
     def _plan_prompts(self, budget: int) -> list[Chunk]:
-        readers = [s for s in self.running if s.is_reading and s.leader is None]
+        readers = [s for s in self._in_turn if s.is_reading and s.leader is None]
         if not readers:
             return []
         budget = min(budget, self.n_batch)
         granted = dict.fromkeys(readers, 0)
         if len(readers) > 1:
-            granted[readers[0]] = min(readers[0].n_left, max(1, budget // 4))
+            first = readers[0]
+            granted[first] = min(first.n_left, first.max_chunk, max(1, budget // 4))
         left = budget - granted[readers[0]]
         for sequence in sorted(readers, key=self._remaining):
-            n = min(sequence.n_left - granted[sequence], left)
+            n = min(min(sequence.n_left, sequence.max_chunk) - granted[sequence], left)
             granted[sequence] += n
             left -= n
         chunks = []
         for sequence, n in granted.items():
-            self._make_room(n)
+            self.room.make(n)
             n = min(n, self.cells.n_free)
             if n:
                 self.cells.grow(sequence.seq_id, n)
@@ -335,31 +414,7 @@ class Scheduler:
                 remaining = min(remaining, to_common + len(other.tokens) - n_common)
         return remaining
 
-    # --- cells ----------------------------------------------------------------------------------
-
-    def _make_room(self, n: int) -> bool:
-        """Evicts cached prefixes until ``n`` cells are free; False when that is not enough."""
-        while self.cells.n_free < n and len(self.cache):
-            self._evict_oldest()
-        return self.cells.n_free >= n
-
-    def _take_seq_id(self) -> int:
-        if not self._free_seq_ids:
-            self._evict_oldest()
-        return self._free_seq_ids.pop()
-
-    def _evict_oldest(self) -> None:
-        self._evict(self.cache.oldest())
-
-    def _evict(self, seq_id: int) -> None:
-        self.cache.remove(seq_id)
-        self._drop(seq_id)
-
-    def _drop(self, seq_id: int) -> None:
-        self._kv.append(Cut(seq_id, 0))
-        self.cells.cut(seq_id, 0)
-        self._free_seq_ids.append(seq_id)
-        self._admission_may_have_changed = True
+    # --- leaving --------------------------------------------------------------------------------
 
     def _leave_slot(self, sequence: Sequence) -> None:
         self.running.remove(sequence)
@@ -367,19 +422,22 @@ class Scheduler:
         self._free_slots.sort(reverse=True)
         sequence.slot = sequence.seq_id = -1
         sequence.leader = None
-        self._admission_may_have_changed = True
+        self.room.has_changed = True
 
-    def _preempt_youngest(self) -> None:
+    def _preempt_youngest(self, *, save: bool = True) -> None:
         """Back to the queue's head with the youngest: its tokens stay, its cells go."""
         sequence = self.running[-1]
         self._release_followers(sequence)
         seq_id = sequence.seq_id
         self._leave_slot(sequence)
-        self._drop(seq_id)
+        if save and sequence.add.cache_prompt:
+            computed = sequence.tokens[: sequence.n_computed]
+            self.room.save(seq_id, computed, sequence.adapters)
+        self.room.drop(seq_id)
         sequence.n_computed = 0
         if sequence.n_generated == 0:
             sequence.n_cached = 0
         self.waiting.appendleft(sequence)
         self.n_preempted += 1
         # It would be let in again at once, and preempted again: wait until somebody leaves.
-        self._admission_may_have_changed = False
+        self.room.has_changed = False

@@ -3,15 +3,30 @@
 from array import array
 from typing import Any
 
+from corral.backend.engine.constraint import Constrained
 from corral.backend.engine.detokenize import Detokenizer
-from corral.backend.engine.messages import Add
+from corral.backend.engine.lines import Lines
+from corral.backend.engine.messages import AdapterSet, Add, TokenProbs
+
+PROBS_CHUNK = 32
 
 
 class Sequence:
     """A request on its way. ``tokens`` are the prompt and what was generated; the first
     ``n_computed`` of them are in the cache under ``seq_id`` (-1: none)."""
 
-    def __init__(self, add: Add, tokens: list[int], *, order: int, now: float = 0.0) -> None:
+    def __init__(
+        self,
+        add: Add,
+        tokens: list[int],
+        *,
+        order: int,
+        now: float = 0.0,
+        sampler: Any = None,
+        seed: int = 0,
+        constraint: Constrained | None = None,
+        adapters: AdapterSet = (),
+    ) -> None:
         self.add = add
         self.id = add.id
         self.order = order
@@ -24,10 +39,16 @@ class Sequence:
         # The older sequence whose computation of the first n tokens this one waits for.
         self.leader: tuple[Sequence, int] | None = None
         self.text = Detokenizer(add.stop)
-        self.sampler: Any = None
-        self.seed = 0
+        self.lines = Lines(add.n_indent, add.t_max_predict_ms)
+        self.sampler = sampler
+        self.seed = seed
+        self.constraint = constraint
+        self.adapters = adapters  # the LoRA set it is computed with
         self.n_reported = -1  # prompt tokens in the last Progress
         self.unsent: list[int] = []
+        self.unsent_probs: list[TokenProbs] = []
+        self.n_prompt_probs = 0  # prompt tokens whose probabilities were sent
+        self.n_discarded = 0  # tokens forgotten by context shifts
         self.n_overtaken = 0  # younger requests that were let in before this one
         self.arrived_s = now
         self.started_s: float | None = None
@@ -37,7 +58,12 @@ class Sequence:
     @property
     def n_generated(self) -> int:
         """Tokens sampled so far."""
-        return len(self.tokens) - self.n_prompt
+        return len(self.tokens) + self.n_discarded - self.n_prompt
+
+    @property
+    def max_chunk(self) -> int:
+        """Most tokens to compute in one call: each with its logits takes the vocabulary's size."""
+        return PROBS_CHUNK if self.add.prompt_probs else 1 << 30
 
     @property
     def n_left(self) -> int:

@@ -1,10 +1,11 @@
 """An engine process: ``python -m corral.backend.engine.worker FD CONFIG``.
 
-Three threads. The *reader* takes frames from the socket and ends the process when the server is
-gone. The *text* thread tokenises, so that a long prompt never holds up a step. The *step* thread,
-the main one, owns the model and everything in ``core``.
+Three threads, and two for files. The *reader* takes frames from the socket and ends the process
+when the server is gone. The *text* thread tokenises, so that a long prompt never holds up a step.
+The *step* thread, the main one, owns the model and everything in ``core``.
 """
 
+import functools
 import logging
 import os
 import queue
@@ -13,13 +14,16 @@ import socket
 import sys
 import threading
 import traceback
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import msgspec
 
 from corral.backend.engine import fake, llama
-from corral.backend.engine.core import Admitted, EngineCore
+from corral.backend.engine.admission import Admitted
+from corral.backend.engine.assembly import assemble
+from corral.backend.engine.cores import AnyAdmitted
+from corral.backend.engine.embedding import AdmittedEmbed
 from corral.backend.engine.messages import (
     Abort,
     Accepted,
@@ -38,14 +42,13 @@ from corral.backend.engine.messages import (
     decode_command,
     frame,
 )
-from corral.backend.engine.pace import PromptBudget, Threads
+from corral.backend.engine.slots import Job
+from corral.backend.engine.slots import Threads as FileThreads
 
 log = logging.getLogger("corral.engine")
 
 EXIT_LOAD_FAILED = 2
 EXIT_BROKEN = 70
-#: Cache sequences beside the running ones: how many finished prompts can be remembered.
-N_CACHED_PREFIXES = 32
 
 
 class Worker:
@@ -56,60 +59,29 @@ class Worker:
         self._config = config
         self._send_lock = threading.Lock()
         self._texts: queue.SimpleQueue[Command] = queue.SimpleQueue()
-        self._inbox: queue.SimpleQueue[Admitted | Abort | Call] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[AnyAdmitted | Abort | Call | Job] = queue.SimpleQueue()
 
     def run(self) -> NoReturn:
         """Loads the model and serves until the server goes away."""
         threading.Thread(target=self._read, daemon=True, name="reader").start()
         try:
-            self._runner = self._load()
+            made = assemble(
+                self._config, on_progress=self._report_loading(), on_started=self._publish
+            )
         except llama.LoadError as error:
             self._send(LoadFailed(str(error)))
             os._exit(EXIT_LOAD_FAILED)
-        config = self._config
-        self._core = EngineCore(
-            self._runner,
-            n_slots=config.n_slots,
-            max_queue=config.max_queue,
-            budget=PromptBudget(
-                n_batch=self._runner.n_batch,
-                target_ms=config.step_target_ms,
-                tile_rows=self._runner.tile_rows,
-            ),
-            threads=Threads(usable_cpus(), fixed=config.n_threads),
-            on_started=self._publish,
-        )
-        self._send(Ready(self._runner.info))
+        self._words, self._core, self._fakes = made.words, made.cores, made.fakes
+        self._memory = None if self._core.generation is None else self._core.generation.memory
+        if self._memory is not None:
+            self._memory.connect(
+                FileThreads(self._send, _thread("reads"), _thread("writes"), self._inbox.put)
+            )
+        self._send(Ready(made.info))
         self._send(Step([], self._core.snapshot()))
         threading.Thread(target=self._tokenize, daemon=True, name="text").start()
         while True:
             self._turn()
-
-    def _load(self) -> llama.Llama | fake.FakeLlama:
-        config = self._config
-        n_seq_max = config.n_slots + N_CACHED_PREFIXES
-        if config.fake:
-            return fake.FakeLlama(
-                n_ctx=config.n_ctx or 4096,
-                n_slots=config.n_slots,
-                n_seq_max=n_seq_max,
-                n_batch=max(config.n_slots, min(config.n_batch, 64)),
-                step_ms=2.0,
-            )
-        runner = llama.Llama(
-            Path(config.model),
-            n_ctx=config.n_ctx,
-            n_slots=config.n_slots,
-            n_seq_max=n_seq_max,
-            n_batch=max(config.n_batch, n_seq_max),
-            n_threads=config.n_threads or usable_cpus(),
-            check_tensors=config.check_tensors,
-            plain_buffers=config.plain_buffers,
-            flash_attn=config.flash_attn,
-            on_progress=self._report_loading(),
-        )
-        runner.warm_up()
-        return runner
 
     def _report_loading(self) -> Any:
         last = -1.0
@@ -149,29 +121,48 @@ class Worker:
                 self._answer(command)
                 continue
             if isinstance(command, Abort):
-                self._inbox.put(command)
+                self._put_after_reads(command)
                 continue
             admitted = self._core.admit(command)
             if isinstance(admitted, Failed):
                 self._send(Step([admitted]))
             else:
                 # Told at once: the client's headers do not wait for the running step.
-                self._send(Step([Accepted(command.id, len(admitted.tokens))]))
-                self._inbox.put(admitted)
+                self._send(Step([Accepted(command.id, _n_prompt(admitted))]))
+                self._put_when_read(admitted)
+
+    def _put_when_read(self, admitted: AnyAdmitted) -> None:
+        """Hands a request on, once what the disk has of its prompt is in memory."""
+        if isinstance(admitted, Admitted) and self._memory is not None:
+            then = functools.partial(self._inbox.put, admitted)
+            if self._memory.fetch(admitted.tokens, admitted.add.lora, then):
+                return
+        self._inbox.put(admitted)
+
+    def _put_after_reads(self, abort: Abort) -> None:
+        """Hands an abort on behind its request, which may wait for the disk."""
+        if self._memory is None:
+            self._inbox.put(abort)
+        else:
+            self._memory.after_fetches(functools.partial(self._inbox.put, abort))
 
     def _answer(self, call: Call) -> None:
         args = call.args
         match call.method:
             case "tokenize":
                 self._send(Reply(call.id, self._tokens_of(args)))
+            case "tokenize_prompt":
+                self._send(Reply(call.id, self._words.tokenize_prompt(args["prompt"])))
             case "pieces":
-                bad = [t for t in args["tokens"] if not 0 <= t < self._runner.n_vocab]
+                bad = [t for t in args["tokens"] if not 0 <= t < self._words.n_vocab]
                 if bad:
                     self._send(Reply(call.id, error=f"token id {bad[0]} is not in the vocabulary"))
                     return
-                pieces = [self._runner.piece(t, special=args["special"]) for t in args["tokens"]]
+                pieces = [self._words.piece(t, special=args["special"]) for t in args["tokens"]]
                 self._send(Reply(call.id, pieces))
-            case "control" if isinstance(self._runner, fake.FakeLlama):
+            case method if self._memory is not None and method in self._memory.METHODS:
+                self._inbox.put(call)
+            case "control" if isinstance(self._words, fake.FakeLlama):
                 self._inbox.put(call)
             case _:
                 self._send(Reply(call.id, error=f"no method {call.method}"))
@@ -183,7 +174,7 @@ class Worker:
             if isinstance(part, int):
                 tokens.append(part)
             else:
-                tokens += self._runner.tokenize(
+                tokens += self._words.tokenize(
                     part, add_special=add_special, parse_special=args["parse_special"]
                 )
             add_special = False  # once, and only in front of text
@@ -193,7 +184,7 @@ class Worker:
 
     def _turn(self) -> None:
         """Takes what came in and makes one step."""
-        timeout = (0.02 if self._is_held() else 0.0) if self._core.has_work else None
+        timeout = (0.02 if self._is_held() else 0.0) if self._core.has_work else self._rest()
         try:
             self._take(self._inbox.get(timeout != 0, timeout))
             while True:
@@ -203,16 +194,29 @@ class Worker:
         outputs = self._core.drain() if self._is_held() else self._core.step()
         self._publish(outputs)
 
-    def _is_held(self) -> bool:
-        return isinstance(self._runner, fake.FakeLlama) and self._runner.holds(self._core.scheduler)
+    def _rest(self) -> float | None:
+        """Seconds to wait for work: none as long as there are prefixes to save meanwhile."""
+        return 0.0 if self._memory is not None and self._memory.save_ahead() else None
 
-    def _take(self, item: Admitted | Abort | Call) -> None:
-        if isinstance(item, Call):
-            assert isinstance(self._runner, fake.FakeLlama)
-            self._runner.control(item.args)
+    def _is_held(self) -> bool:
+        runner, generation = self._words, self._core.generation
+        if not isinstance(runner, fake.FakeLlama) or generation is None:
+            return False
+        return runner.holds(generation.scheduler)
+
+    def _take(self, item: AnyAdmitted | Abort | Call | Job) -> None:
+        if isinstance(item, Call) and self._memory is not None and item.method != "control":
+            self._memory.call(item)
+        elif isinstance(item, Call):
+            assert isinstance(self._words, fake.FakeLlama)
+            self._words.control(item.args)
+            for embedder in self._fakes:
+                embedder.step_ms = item.args.get("step_ms", embedder.step_ms)
             self._send(Reply(item.id))
         elif isinstance(item, Abort):
             self._core.abort(item.id)
+        elif callable(item):
+            item()
         else:
             self._core.add(item)
 
@@ -230,16 +234,20 @@ class Worker:
             os._exit(0)
 
 
-def usable_cpus() -> int:
-    """CPUs this process may use: those it is bound to, fewer if its control group has a quota."""
-    bound = getattr(os, "sched_getaffinity", None)  # not everywhere
-    n = len(bound(0)) if bound is not None else os.cpu_count() or 1
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        n = min(n, -(-int(quota) // int(period)))
-    except (OSError, ValueError):
-        pass  # no quota
-    return max(1, n)
+def _thread(name: str) -> Callable[[Job], None]:
+    """Starts a thread that does jobs in order."""
+    jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
+
+    def work() -> None:
+        while True:
+            jobs.get()()
+
+    threading.Thread(target=work, daemon=True, name=name).start()
+    return jobs.put
+
+
+def _n_prompt(admitted: AnyAdmitted) -> int:
+    return admitted.n_prompt if isinstance(admitted, AdmittedEmbed) else len(admitted.tokens)
 
 
 def _on_thread_error(error: threading.ExceptHookArgs) -> None:

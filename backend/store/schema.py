@@ -37,6 +37,25 @@ MIGRATIONS = (
     CREATE INDEX message_by_parent ON message(parent_id);
     CREATE INDEX message_running ON message(id) WHERE status = 'generating';
     """,
+    # No foreign key on previous_id: an answer outlives the one it followed.
+    """
+    CREATE TABLE response (
+        id TEXT PRIMARY KEY,
+        previous_id TEXT,
+        body BLOB NOT NULL,
+        used_s REAL NOT NULL
+    ) STRICT;
+    CREATE INDEX response_by_time ON response(used_s);
+    CREATE TABLE response_item (
+        response_id TEXT NOT NULL REFERENCES response(id) ON DELETE CASCADE,
+        position INTEGER NOT NULL,
+        is_output INTEGER NOT NULL,
+        id TEXT NOT NULL,
+        body BLOB NOT NULL,
+        PRIMARY KEY (response_id, position)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX response_item_by_id ON response_item(id);
+    """,
 )
 
 

@@ -4,24 +4,15 @@ The other rooms see records, never rows. What a user has sent is on disk before 
 happens with it. Every method raises Broken when the disk does not do its part.
 """
 
-import asyncio
-import contextlib
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
 
-from corral.backend.errors import Broken, Refused
+from corral.backend.errors import Refused
+from corral.backend.store.database import Database, transaction
 from corral.backend.store.records import Conversation, Figures, Message, Outcome, Role
-from corral.backend.store.schema import migrate
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
-FILE_NAME = "corral.db"
 #: The largest integer SQLite knows; no id is above it.
 _MAX_ID = 2**63 - 1
 
@@ -39,28 +30,19 @@ class Store:
     """The conversations of one data folder. ``open`` it before use and ``close`` it after."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
-        self._db: sqlite3.Connection | None = None
+        self._database = Database(folder, what="conversations")
+        self._run = self._database.run
 
     async def open(self) -> None:
         """Opens or makes the file, and marks replies a crash left running as stopped.
 
         Raises Broken when the folder cannot be used.
         """
-        loop = asyncio.get_running_loop()
-        try:
-            self._db = await loop.run_in_executor(self._thread, _connect, self._folder)
-        except (OSError, sqlite3.Error) as error:
-            message = f"cannot keep conversations in {self._folder}: {error}"
-            raise Broken(f"{message}; choose another folder with --data-dir") from error
+        await self._database.open(_stop_what_ran)
 
     async def close(self) -> None:
         """Closes the file."""
-        if self._db is not None:
-            await self._run(sqlite3.Connection.close)
-            self._db = None
-        self._thread.shutdown()
+        await self._database.close()
 
     async def create(self, title: str) -> Conversation:
         """A new conversation without messages."""
@@ -104,52 +86,12 @@ class Store:
         """All conversations, the one last written to first."""
         return await self._run(_list)
 
-    async def _run(
-        self,
-        work: Callable[Concatenate[sqlite3.Connection, P], T],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T:
-        assert self._db is not None, "the store is not open"
-        db = self._db
-        loop = asyncio.get_running_loop()
-        try:
-            return await loop.run_in_executor(self._thread, lambda: work(db, *args, **kwargs))
-        except sqlite3.Error as error:  # a full disk, a file taken away
-            raise Broken(f"the conversations cannot be read or written: {error}") from error
-
 
 # --- on the store's thread ------------------------------------------------------------------------
 
 
-def _connect(folder: Path) -> sqlite3.Connection:
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    db = sqlite3.connect(folder / FILE_NAME, isolation_level=None, check_same_thread=True)
-    try:
-        db.row_factory = sqlite3.Row
-        # Conversations are private, also where the folder was there before.
-        (folder / FILE_NAME).chmod(0o600)
-        db.execute("PRAGMA busy_timeout = 5000")
-        db.execute("PRAGMA journal_mode = WAL")
-        db.execute("PRAGMA synchronous = NORMAL")
-        db.execute("PRAGMA foreign_keys = ON")
-        migrate(db)
-        db.execute("UPDATE message SET status = 'stopped' WHERE status = 'generating'")
-    except BaseException:
-        db.close()
-        raise
-    return db
-
-
-@contextlib.contextmanager
-def _transaction(db: sqlite3.Connection) -> Iterator[None]:
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    except BaseException:
-        db.execute("ROLLBACK")
-        raise
-    db.execute("COMMIT")
+def _stop_what_ran(db: sqlite3.Connection) -> None:
+    db.execute("UPDATE message SET status = 'stopped' WHERE status = 'generating'")
 
 
 def _create(db: sqlite3.Connection, title: str) -> Conversation:
@@ -200,7 +142,7 @@ def _delete(db: sqlite3.Connection, conversation_id: str) -> None:
 def _add_turn(
     db: sqlite3.Connection, conversation_id: str, text: str, model: str
 ) -> tuple[Message, Message]:
-    with _transaction(db):
+    with transaction(db):
         leaf = _conversation(db, conversation_id).leaf_id
         said = _insert(db, conversation_id, leaf, "user", text)
         reply = _insert(db, conversation_id, said.id, "assistant", "", model=model)
@@ -208,7 +150,7 @@ def _add_turn(
 
 
 def _add_reply(db: sqlite3.Connection, parent_id: int, model: str) -> Message:
-    with _transaction(db):
+    with transaction(db):
         parent = _message(db, parent_id)
         return _insert(db, parent.conversation_id, parent.id, "assistant", "", model=model)
 

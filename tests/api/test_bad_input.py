@@ -1,5 +1,6 @@
 """Every kind of bad input gets 400, the one error shape, and the path of the field at fault."""
 
+import json
 from typing import Any
 
 import httpx
@@ -46,37 +47,118 @@ WRONG = [
     ({"logit_bias": [[1.5, 1]]}, "logit_bias[0]"),
     ({"logit_bias": 5}, "logit_bias"),
     ({"tool_choice": "maybe"}, "tool_choice"),
+    ({"n": 0}, "n"),
+    ({"n": 129}, "n"),
+    ({"n": "2"}, "n"),
+    ({"n_cmpl": 129}, "n_cmpl"),
+    ({"n": 2, "n_cmpl": 3}, "n"),
+    ({"dynatemp_range": -0.1}, "dynatemp_range"),
+    ({"dynatemp_exponent": -1}, "dynatemp_exponent"),
+    ({"typical_p": 1.1}, "typical_p"),
+    ({"top_n_sigma": -2}, "top_n_sigma"),
+    ({"xtc_probability": 2}, "xtc_probability"),
+    ({"xtc_threshold": -0.5}, "xtc_threshold"),
+    ({"dry_multiplier": -1}, "dry_multiplier"),
+    ({"dry_base": 0.5}, "dry_base"),
+    ({"dry_allowed_length": -1}, "dry_allowed_length"),
+    ({"dry_penalty_last_n": -2}, "dry_penalty_last_n"),
+    ({"dry_sequence_breakers": []}, "dry_sequence_breakers"),
+    ({"dry_sequence_breakers": "x"}, "dry_sequence_breakers"),
+    ({"dry_sequence_breakers": [""]}, "dry_sequence_breakers[0]"),
+    ({"dry_sequence_breakers": ["x" * 41]}, "dry_sequence_breakers[0]"),
+    ({"dry_sequence_breakers": ["x"] * 65}, "dry_sequence_breakers"),
+    ({"mirostat": 3}, "mirostat"),
+    ({"mirostat": -1}, "mirostat"),
+    ({"mirostat_tau": -1}, "mirostat_tau"),
+    ({"mirostat_eta": 1.5}, "mirostat_eta"),
+    ({"adaptive_target": 1.1}, "adaptive_target"),
+    ({"adaptive_decay": 1}, "adaptive_decay"),
+    ({"min_keep": -1}, "min_keep"),
+    ({"samplers": ["top_k", "nonsense"]}, "samplers[1]"),
+    ({"samplers": ["top_k", "top-k"]}, "samplers[1]"),
+    ({"samplers": "kz"}, "samplers"),
+    ({"samplers": "kk"}, "samplers"),
+    ({"samplers": [1]}, "samplers[0]"),
+    ({"samplers": ["top_k"] * 17}, "samplers"),
+    ({"n_probs": -1}, "n_probs"),
+    ({"n_probs": 1001}, "n_probs"),
+    ({"logprobs": 1001}, "logprobs"),
+    ({"logprobs": "yes"}, "logprobs"),
+    ({"top_logprobs": 3}, "top_logprobs"),
+    ({"logprobs": False, "top_logprobs": 3}, "top_logprobs"),
+    ({"logprobs": True, "top_logprobs": 1001}, "top_logprobs"),
+    ({"n_probs": 2, "logprobs": 3}, "n_probs"),
+    ({"n_probs": 2, "logprobs": True, "top_logprobs": 3}, "n_probs"),
+    ({"post_sampling_probs": 1}, "post_sampling_probs"),
+    ({"ignore_eos": 0}, "ignore_eos"),
+    ({"n_indent": -1}, "n_indent"),
+    ({"t_max_predict_ms": -2}, "t_max_predict_ms"),
+    ({"t_max_predict_ms": 2**63}, "t_max_predict_ms"),
+    ({"context_shift": "on"}, "context_shift"),
+    ({"n_keep": -2}, "n_keep"),
+    ({"n_discard": -1}, "n_discard"),
+    ({"id_slot": -2}, "id_slot"),
+    ({"id_slot": 4}, "id_slot"),
+    ({"id_slot": 2**31 - 1}, "id_slot"),
+    ({"lora": {"id": 0}}, "lora"),
+    ({"lora": [{"id": -1, "scale": 1}]}, "lora[0].id"),
+    ({"lora": [{"id": 0}]}, "lora[0].scale"),
+    ({"lora": [{"id": 0, "scale": "1"}]}, "lora[0].scale"),
+    ({"lora": [{"id": 0, "scale": 1}, {"id": 0, "scale": 1}]}, "lora[1].id"),
+    ({"backend_sampling": 1}, "backend_sampling"),
+    ({"user": 5}, "user"),
+    ({"store": "yes"}, "store"),
+    ({"metadata": {"a": 1}}, "metadata[...]"),
+    ({"metadata": {str(i): "x" for i in range(17)}}, "metadata"),
+    ({"metadata": {"a": "x" * 513}}, "metadata[...]"),
+    ({"response_format": "json"}, "response_format"),
+    ({"response_format": {}}, "response_format.type"),
     ({"response_format": {"type": "xml"}}, "response_format.type"),
+    ({"response_format": {"type": ["text"]}}, "response_format.type"),
+    ({"response_format": {"type": "json_object", "schema": 5}}, "response_format.schema"),
+    ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"schema": []}}},
+        "response_format.json_schema.schema",
+    ),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "a b"}}},
+        "response_format.json_schema.name",
+    ),
+    (
+        {"response_format": {"type": "json_schema", "json_schema": {"strict": 1}}},
+        "response_format.json_schema.strict",
+    ),
+    ({"json_schema": 5}, "json_schema"),
+    ({"json_schema": "{}"}, "json_schema"),
+    ({"grammar": {"root": "x"}}, "grammar"),
+    ({"regex": 1}, "regex"),
+    ({"lark": []}, "lark"),
+    ({"json_schema": {}, "grammar": 'root ::= "a"'}, "grammar"),
+    ({"response_format": {"type": "json_object"}, "json_schema": {}}, "json_schema"),
+    ({"regex": "a", "lark": "start: /a/"}, "lark"),
 ]
 
+#: Members that are numbers; the same nonsense is tried on each.
+NUMBERS = (
+    *("temperature", "dynatemp_range", "dynatemp_exponent", "top_k", "top_p", "min_p"),
+    *("typical_p", "top_n_sigma", "xtc_probability", "xtc_threshold", "repeat_last_n"),
+    *("repeat_penalty", "presence_penalty", "frequency_penalty", "dry_multiplier", "dry_base"),
+    *("dry_allowed_length", "dry_penalty_last_n", "mirostat", "mirostat_tau", "mirostat_eta"),
+    *("adaptive_target", "adaptive_decay", "min_keep", "seed", "n_probs", "top_logprobs"),
+    *("max_tokens", "max_completion_tokens", "n_predict", "n", "n_cmpl", "n_keep", "n_discard"),
+    *("n_indent", "t_max_predict_ms", "id_slot", "sse_ping_interval"),
+)
+NONSENSE = ("NaN", "Infinity", "-Infinity", "1e999", "-1e999", "9" * 400, "-1e308", '"1"', "[]")
+
 UNBUILT = [
-    ({"n": 2}, "n"),
-    ({"n_cmpl": 2}, "n_cmpl"),
     ({"tools": [{"type": "function"}]}, "tools"),
+    ({"tools": [{"type": "function"}], "tool_choice": "auto"}, "tools"),
     ({"functions": [{}]}, "functions"),
     ({"tool_choice": "required"}, "tool_choice"),
     ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
-    ({"response_format": {"type": "json_object"}}, "response_format"),
-    ({"json_schema": {}}, "json_schema"),
-    ({"grammar": 'root ::= "a"'}, "grammar"),
-    ({"logprobs": True}, "logprobs"),
-    ({"logprobs": 3}, "logprobs"),
-    ({"top_logprobs": 3}, "top_logprobs"),
-    ({"n_probs": 1}, "n_probs"),
-    ({"mirostat": 2}, "mirostat"),
-    ({"typical_p": 0.5}, "typical_p"),
-    ({"xtc_probability": 0.1}, "xtc_probability"),
-    ({"dry_multiplier": 0.8}, "dry_multiplier"),
-    ({"samplers": ["top_k"]}, "samplers"),
-    ({"samplers": "kp"}, "samplers"),
-    ({"lora": [{"id": 0, "scale": 1}]}, "lora"),
     ({"image_data": [{"data": "", "id": 1}]}, "image_data"),
-    ({"id_slot": 0}, "id_slot"),
-    ({"post_sampling_probs": True}, "post_sampling_probs"),
-    ({"n_keep": 5}, "n_keep"),
-    ({"n_keep": -1}, "n_keep"),
-    ({"min_keep": 1}, "min_keep"),
-    ({"penalize_nl": True}, "penalize_nl"),
+    ({"continue_final_message": True}, "continue_final_message"),
     ({"modalities": ["text", "audio"]}, "modalities"),
     ({"audio": {"voice": "x", "format": "wav"}}, "audio"),
     ({"web_search_options": {}}, "web_search_options"),
@@ -89,23 +171,31 @@ NEUTRAL = {
     "response_format": {"type": "text"},
     "json_schema": None,
     "grammar": "",
+    "regex": "",
+    "lark": "",
     "logprobs": False,
+    "top_logprobs": 0,
     "n_probs": 0,
     "mirostat": 0,
     "typical_p": 1,
     "top_n_sigma": -1,
-    "samplers": [],
+    "samplers": ["temperature"],
+    "lora": [],
     "image_data": [],
     "id_slot": -1,
     "post_sampling_probs": False,
-    "n_keep": 0,
+    "context_shift": False,
+    "n_keep": -1,
     "min_keep": 0,
-    "penalize_nl": False,
     "modalities": ["text"],
     "audio": None,
     "web_search_options": None,
     "prediction": None,
     "stop": ["", "xyz"],
+    "user": "u",
+    "store": False,
+    "metadata": {"a": "b"},
+    "backend_sampling": True,
     "unheard_of": {"a": 1},
     "temperature": None,
     "seed": 2**32 - 1,
@@ -146,21 +236,12 @@ def test_switched_off_features_and_unknown_members_are_accepted(
     assert reply.status_code == 200, reply.text
 
 
-LLAMA_SERVER_ORDER = [
-    *("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"),
-]
-
-
-def test_llama_servers_default_order_of_samplers_is_neutral(http: httpx.Client) -> None:
-    reply = http.post("/completion", json=TEXT | {"samplers": LLAMA_SERVER_ORDER})
-    assert reply.status_code == 200, reply.text
-    refused(
-        http,
-        "/completion",
-        TEXT | {"samplers": LLAMA_SERVER_ORDER[::-1]},
-        "samplers",
-        "unsupported_parameter",
-    )
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/completion"])
+def test_no_nonsense_passes_for_a_number(http: httpx.Client, path: str, name: str) -> None:
+    good = json.dumps(CHAT if "chat" in path else TEXT)
+    for nonsense in NONSENSE:
+        refused(http, path, f'{{"{name}": {nonsense}, {good[1:]}'.encode(), name)
 
 
 def test_reported_settings_are_accepted_back(http: httpx.Client) -> None:
@@ -184,9 +265,13 @@ def test_reported_settings_are_accepted_back(http: httpx.Client) -> None:
         ([1, 2**70], "prompt[1]", None),
         ([[1, 300]], "prompt[0][1]", None),
         ([True], "prompt[0]", None),
-        (["a", "b"], "prompt", "unsupported_parameter"),
-        ([[1], [2]], "prompt", "unsupported_parameter"),
+        (["a", ""], "prompt[1]", None),
+        (["a", []], "prompt[1]", None),
+        ([[1], 2], "prompt[1]", None),
+        (["a", "x" * 5000], "prompt[1]", "context_length_exceeded"),
+        (["a"] * 1025, "prompt", None),
         ({"prompt_string": "a", "multimodal_data": []}, "prompt", "unsupported_parameter"),
+        (["a", {"prompt_string": "a"}], "prompt[1]", "unsupported_parameter"),
     ],
     ids=str,
 )
@@ -205,12 +290,48 @@ def test_every_form_of_one_prompt_is_read(http: httpx.Client, path: str, prompt:
 
 @pytest.mark.parametrize(
     ("more", "param"),
-    [({"echo": True}, "echo"), ({"suffix": "x"}, "suffix"), ({"best_of": 2}, "best_of")],
+    [
+        ({"best_of": 0}, "best_of"),
+        ({"best_of": 129}, "best_of"),
+        ({"n": 3, "best_of": 2}, "best_of"),
+        ({"best_of": 2, "stream": True}, "best_of"),
+        ({"best_of": 2, "post_sampling_probs": True}, "post_sampling_probs"),
+        ({"echo": "yes"}, "echo"),
+        ({"suffix": 5}, "suffix"),
+    ],
 )
-def test_features_of_text_completions_that_are_not_built_are_refused(
+def test_a_wrong_value_of_a_text_completion_is_named(
     http: httpx.Client, more: dict[str, Any], param: str
 ) -> None:
-    refused(http, "/v1/completions", TEXT | more, param, "unsupported_parameter")
+    refused(http, "/v1/completions", TEXT | more, param)
+
+
+@pytest.mark.parametrize(
+    ("more", "param"),
+    [
+        ({"response_fields": "content"}, "response_fields"),
+        ({"response_fields": [""]}, "response_fields[0]"),
+        ({"response_fields": ["a"] * 257}, "response_fields"),
+        ({"return_tokens": 1}, "return_tokens"),
+    ],
+)
+def test_a_wrong_value_of_a_native_completion_is_named(
+    http: httpx.Client, more: dict[str, Any], param: str
+) -> None:
+    refused(http, "/completion", TEXT | more, param)
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({}, "input_prefix"),
+        ({"input_prefix": "a"}, "input_suffix"),
+        ({"input_prefix": "a", "input_suffix": "b", "input_extra": [{}]}, "input_extra[0].text"),
+        ({"input_prefix": "a", "input_suffix": "b", "prompt": [1]}, "prompt"),
+    ],
+)
+def test_a_wrong_gap_is_named(http: httpx.Client, body: dict[str, Any], param: str) -> None:
+    refused(http, "/infill", body, param)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +378,7 @@ def test_missing_fields_are_named(http: httpx.Client) -> None:
         b"{",
         b"nonsense",
         b'{"a":\xff}',
-        b'{"a":NaN}',
+        b"[NaN]",
         b"[]",
         b"null",
         b'{"messages":[],"prompt":""} x',
@@ -302,8 +423,8 @@ def test_an_unknown_route_points_to_the_nearest(http: httpx.Client) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        *("/v1/embeddings", "/embedding", "/embeddings", "/v1/responses", "/v1/messages"),
-        *("/v1/messages/count_tokens", "/rerank", "/reranking", "/v1/rerank", "/infill"),
+        *("/v1/embeddings", "/embedding", "/embeddings"),
+        *("/rerank", "/reranking", "/v1/rerank"),
         *("/lora-adapters", "/slots/0"),
     ],
 )

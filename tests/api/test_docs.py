@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from corral.backend import ROOT
-from corral.backend.api.native_schema import DetokenizeBody, NativeBody, TokenizeBody
+from corral.backend.api.native_schema import DetokenizeBody, InfillBody, NativeBody, TokenizeBody
 from corral.backend.api.openai_schema import ChatBody, CompletionBody
 
 PAGE = Path(ROOT / "docs" / "api.md").read_text()
@@ -18,14 +18,14 @@ def test_every_route_is_in_the_page_and_in_the_document(server: Any, http: httpx
     document = http.get("/schema").json()
     assert http.get("/schema/openapi.json").json() == document
     for route in server.app.routes:
-        path = route.path.replace(":path", "")
+        path = route.path.replace(":path", "").replace(":str", "")
         assert path in PAGE, f"docs/api.md does not mention {path}"
         canonical = path if path in document["paths"] else f"/v1{path}"
         assert canonical in document["paths"]
 
 
 @pytest.mark.parametrize(
-    "body", [ChatBody, CompletionBody, NativeBody, TokenizeBody, DetokenizeBody]
+    "body", [ChatBody, CompletionBody, NativeBody, InfillBody, TokenizeBody, DetokenizeBody]
 )
 def test_every_field_is_in_the_page(body: Any) -> None:
     for field in msgspec.structs.fields(body):

@@ -1,8 +1,7 @@
 """The exact bytes of streams, from events alone."""
 
 import json
-
-from msgspec import Struct
+from typing import Any, NamedTuple
 
 from corral.backend.api import openai_render, sse
 from corral.backend.api.answer import Answer, Render, Wishes
@@ -34,13 +33,17 @@ EFFECTIVE = Effective(
 )
 
 
+class Asked(NamedTuple):
+    effective: Effective = EFFECTIVE
+    n_prompt: int = 10
+    slot: int = 2
+
+
 def native(**more: object) -> NativeRender:
     given: dict[str, object] = {
         "model": "m",
-        "prompt": "p",
-        "effective": EFFECTIVE,
-        "n_prompt": 10,
-        "slot_of": lambda: 2,
+        "prompts": ["p"],
+        "generations": [Asked()],
         "wishes": Wishes(),
         "stream": True,
     }
@@ -51,20 +54,16 @@ def streamed(render: Render) -> str:
     answer = Answer()
     out = sse.data(render.opening())
     for event in EVENTS:
-        if isinstance(event, Text):
-            answer.add(event)
+        answer.take(event)
         out += sse.data(render.chunks(event, answer))
-    return out.decode()
+    return (out + sse.data(render.closing([answer]))).decode()
 
 
-def whole(render: Render) -> Struct:
+def whole(render: Render) -> Any:
     answer = Answer()
     for event in EVENTS:
-        if isinstance(event, Text):
-            answer.add(event)
-        if isinstance(event, Finished):
-            return render.reply(answer, event)
-    raise AssertionError
+        answer.take(event)
+    return render.reply([answer])
 
 
 def chunk(rest: str) -> str:
@@ -91,7 +90,7 @@ def test_a_chat_stream_is_role_then_text_then_finish_reason() -> None:
 def test_the_usage_chunk_has_no_choices_and_comes_last() -> None:
     text = streamed(ChatRender(ENVELOPE, Wishes(usage=True)))
     assert text.endswith(
-        chunk(choice("{}", '"stop"'))
+        chunk(choice("{}", '"stop"') + ',"seed":7')
         + chunk(
             '"choices":[],"usage":{"completion_tokens":3,"prompt_tokens":10,"total_tokens":13,'
             '"prompt_tokens_details":{"cached_tokens":4}},'
@@ -163,6 +162,7 @@ def test_a_whole_chat_reply_counts_cached_tokens_within_the_prompt() -> None:
         {
             "index": 0,
             "message": {"role": "assistant", "content": "Hé\n"},
+            "logprobs": None,
             "finish_reason": "stop",
         }
     ]

@@ -31,8 +31,8 @@ def fields(operation: Any, schemas: dict[str, Any]) -> set[str]:
     body = operation.definition.raw.get("requestBody")
     if body is None:
         return set()
-    name = body["content"]["application/json"]["schema"]["$ref"].rsplit("/", 1)[1]
-    return set(schemas[name]["properties"])
+    name = body["content"]["application/json"]["schema"].get("$ref", "/").rsplit("/", 1)[1]
+    return set(schemas[name]["properties"]) if name else set()
 
 
 def try_out(operation: Any, mode: GenerationMode, names: set[str]) -> None:

@@ -2,9 +2,10 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from corral.backend.api import sse
-from corral.backend.api.answer import Wishes
+from corral.backend.api.answer import Answer, Wishes
 from corral.backend.api.openai_render import Envelope, TextRender
-from corral.backend.chat.types import Event, Finished, Text, Timings
+from corral.backend.chat.types import Finished, Text, Timings
+from corral.backend.choices import Indexed
 from corral.backend.errors import from_engine
 
 RENDER = TextRender(Envelope(id="i", created=0, model="m"), Wishes())
@@ -12,14 +13,14 @@ TIMES = Timings(1, 0, 1, 0.0, 0.0)
 END = Finished("eos", "", False, 1, 0, TIMES)
 
 
-async def collect(events: AsyncIterator[Event], ping_s: float | None = None) -> list[bytes]:
-    return [data async for data in sse.stream(events, RENDER, ping_s=ping_s)]
+async def collect(events: AsyncIterator[Indexed], ping_s: float | None = None) -> list[bytes]:
+    return [data async for data in sse.stream(events, [Answer()], RENDER, ping_s=ping_s)]
 
 
 async def test_a_stream_ends_in_done() -> None:
-    async def events() -> AsyncIterator[Event]:
-        yield Text("a", [1], TIMES)
-        yield END
+    async def events() -> AsyncIterator[Indexed]:
+        yield 0, Text("a", [1], TIMES)
+        yield 0, END
 
     sent = await collect(events())
     assert len(sent) == 3
@@ -29,13 +30,13 @@ async def test_a_stream_ends_in_done() -> None:
 async def test_silence_brings_pings_and_loses_no_event() -> None:
     go_on = asyncio.Event()
 
-    async def events() -> AsyncIterator[Event]:
+    async def events() -> AsyncIterator[Indexed]:
         await go_on.wait()
-        yield Text("late", [1], TIMES)
-        yield END
+        yield 0, Text("late", [1], TIMES)
+        yield 0, END
 
     sent = []
-    async for data in sse.stream(events(), RENDER, ping_s=0.01):
+    async for data in sse.stream(events(), [Answer()], RENDER, ping_s=0.01):
         sent.append(data)
         if sent == [sse.PING] * 3:
             go_on.set()
@@ -44,17 +45,17 @@ async def test_silence_brings_pings_and_loses_no_event() -> None:
 
 
 async def test_no_pings_are_sent_when_switched_off() -> None:
-    async def events() -> AsyncIterator[Event]:
+    async def events() -> AsyncIterator[Indexed]:
         for _ in range(20):
             await asyncio.sleep(0)
-        yield END
+        yield 0, END
 
     assert sse.PING not in await collect(events(), None)
 
 
 async def test_an_engine_that_dies_ends_the_stream_in_one_error_and_no_done() -> None:
-    async def events() -> AsyncIterator[Event]:
-        yield Text("a", [1], TIMES)
+    async def events() -> AsyncIterator[Indexed]:
+        yield 0, Text("a", [1], TIMES)
         raise from_engine("engine_died", "gone")
 
     sent = await collect(events())
@@ -66,8 +67,8 @@ async def test_an_engine_that_dies_ends_the_stream_in_one_error_and_no_done() ->
 
 
 async def test_a_fault_of_ours_tells_nothing_of_the_inside() -> None:
-    async def events() -> AsyncIterator[Event]:
-        yield Text("a", [1], TIMES)
+    async def events() -> AsyncIterator[Indexed]:
+        yield 0, Text("a", [1], TIMES)
         raise KeyError("secret")
 
     sent = await collect(events())
@@ -78,14 +79,14 @@ async def test_a_fault_of_ours_tells_nothing_of_the_inside() -> None:
 async def test_leaving_a_silent_stream_cancels_its_wait() -> None:
     cancelled = asyncio.Event()
 
-    async def events() -> AsyncIterator[Event]:
+    async def events() -> AsyncIterator[Indexed]:
         try:
             await asyncio.Event().wait()
-            yield END
+            yield 0, END
         finally:
             cancelled.set()
 
-    stream = sse.stream(events(), RENDER, ping_s=0.001)
+    stream = sse.stream(events(), [Answer()], RENDER, ping_s=0.001)
     assert await anext(stream) == sse.PING
     await stream.aclose()
     await asyncio.wait_for(cancelled.wait(), 5)

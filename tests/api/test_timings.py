@@ -3,7 +3,7 @@ import math
 import msgspec
 import pytest
 
-from corral.backend.api.timings import wire_timings
+from corral.backend.api.timings import merged, wire_timings
 from corral.backend.chat.types import Timings
 
 
@@ -33,3 +33,20 @@ def test_rates_of_generation_leave_out_the_first_token() -> None:
 def test_unknown_rates_are_zero_and_never_null_or_infinite(timings: Timings) -> None:
     values = msgspec.to_builtins(wire_timings(timings)).values()
     assert all(isinstance(v, (int, float)) and math.isfinite(v) for v in values)
+
+
+def test_several_answers_count_each_prompt_once_and_all_that_was_generated() -> None:
+    parts = [
+        (0, Timings(10, 4, 5, 30.0, 50.0, 2.0)),
+        (0, Timings(10, 9, 6, 1.0, 70.0, 1.0, n_discarded=3)),
+        (1, Timings(7, 0, 2, 20.0, 10.0, 9.0)),
+    ]
+    assert merged(parts) == Timings(17, 4, 13, 30.0, 70.0, 1.0, n_discarded=3)
+    assert merged(parts[:1]) == parts[0][1]
+
+
+def test_forgotten_tokens_are_told_when_there_are_any() -> None:
+    assert (
+        msgspec.to_builtins(wire_timings(Timings(1, 0, 1, 0, 0, n_discarded=7)))["n_discarded"] == 7
+    )
+    assert "n_discarded" not in msgspec.to_builtins(wire_timings(Timings(1, 0, 1, 0, 0)))

@@ -7,7 +7,10 @@ from corral.backend.engine.core import Admitted, EngineCore
 from corral.backend.engine.fake import FakeLlama
 from corral.backend.engine.messages import Add, Delta, Done, Failed, Output, Started
 from corral.backend.engine.pace import PromptBudget, Threads
-from corral.backend.engine.scheduler import Plan
+from corral.backend.engine.tiers import Tier
+
+#: Adapters that are loaded, and not in force unless a request names them.
+LORA = (("a.gguf", 0.0), ("b.gguf", 0.0))
 
 
 class FixedBudget(PromptBudget):
@@ -67,6 +70,7 @@ class Bench:
         n_slots: int = 4,
         max_queue: int = 64,
         budget: int = 16,
+        tier: Tier | None = None,
     ) -> None:
         self.runner = runner
         self.now = 0.0
@@ -77,6 +81,7 @@ class Bench:
             budget=FixedBudget(budget),
             threads=Threads(1),
             clock=self._tick,
+            tier=tier,
         )
         self.scheduler = self.core.scheduler
         self.answers: dict[int, Answer] = {}
@@ -120,8 +125,7 @@ class Bench:
 
     def settle(self) -> None:
         """Does the cache operations that wait for the next step; they change no decision."""
-        kv, self.scheduler._kv = self.scheduler._kv, []
-        self.core._begin(Plan(kv, [], []))
+        assert self.core.memory.settle()
 
     def check(self) -> None:
         """What holds after every step."""
@@ -133,7 +137,7 @@ class Bench:
             assert 0 <= sequence.n_computed < len(sequence.tokens) <= self.runner.n_ctx
         slots = [q.slot for q in s.running] + s._free_slots
         assert sorted(slots) == list(range(self.core.n_slots))
-        seq_ids = [q.seq_id for q in s.running] + s.cache.seq_ids + s._free_seq_ids
+        seq_ids = [q.seq_id for q in s.running] + s.cache.seq_ids + s.room.free_seq_ids
         assert sorted(seq_ids) == list(range(self.runner.n_seq_max))
         open_ids = {q.id for q in s.running} | {q.id for q in s.waiting}
         assert open_ids == {i for i, a in self.answers.items() if not a.ends}
@@ -146,7 +150,7 @@ class Bench:
         assert not s.running and not s.waiting
         assert s.n_cached_only == s.cells.n_cells - s.cells.n_free
         while len(s.cache):
-            s._evict_oldest()
+            s.room.evict_oldest()
         self.check()
         assert s.cells.n_free == s.cells.n_cells
 
@@ -161,13 +165,15 @@ def bench() -> Callable[..., Bench]:
         n_slots: int = 4,
         max_queue: int = 64,
         budget: int = 16,
+        tier: Tier | None = None,
         **fields: Any,
     ) -> Bench:
         if runner is None:
             runner = FakeLlama(
-                **{"n_ctx": 512, "n_slots": n_slots, "n_seq_max": n_slots + 8} | fields
+                **{"n_ctx": 512, "n_slots": n_slots, "n_seq_max": n_slots + 8, "lora": LORA}
+                | fields
             )
-        return Bench(runner, n_slots=n_slots, max_queue=max_queue, budget=budget)
+        return Bench(runner, n_slots=n_slots, max_queue=max_queue, budget=budget, tier=tier)
 
     return make
 
@@ -180,7 +186,8 @@ def alone() -> Callable[..., Answer]:
     def run(prompt: str, *, n_ctx: int = 512, **fields: Any) -> Answer:
         key = (prompt, n_ctx, tuple(sorted(fields.items())))
         if key not in seen:
-            one = Bench(FakeLlama(n_ctx=n_ctx, n_slots=1, n_seq_max=3), n_slots=1, budget=64)
+            fake = FakeLlama(n_ctx=n_ctx, n_slots=1, n_seq_max=3, lora=LORA)
+            one = Bench(fake, n_slots=1, budget=64)
             request_id = one.add(prompt, **fields)
             one.run()
             seen[key] = one.answers[request_id]

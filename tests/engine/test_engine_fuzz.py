@@ -15,12 +15,17 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from corral.backend.engine import scheduler
+from corral.backend.engine import room, scheduler
 from corral.backend.engine.fake import FakeLlama
 from corral.backend.engine.llama import Row
 from corral.backend.engine.messages import Delta, Done, Failed
+from corral.backend.engine.tiers import Tier
+from corral.backend.engine.turns import TURN_STEPS
 
 N_CTX = 96
+#: LoRA sets that requests may name; ``alone`` loads the same adapters.
+LORA = (("a.gguf", 0.0), ("b.gguf", 0.0))
+SETS = [None, None, ((0, 1.0),), ((1, 0.5), (0, 1.0))]
 #: Beginnings that many requests share, and one of them that begins like another.
 SYSTEMS = [
     "",
@@ -56,6 +61,9 @@ def machine(  # noqa: C901  one class
             tile_rows=st.sampled_from([0, 6]),
             can_share=st.sampled_from([True, True, True, False]),
             headroom=st.sampled_from([0, 0, 16]),
+            tier_bytes=st.sampled_from([None, 0, 400, 1000, 10**6]),
+            wants_all=st.booleans(),
+            n_idle=st.sampled_from([0, 20, N_CTX]),
         )
         def begin(
             self,
@@ -66,6 +74,9 @@ def machine(  # noqa: C901  one class
             tile_rows: int,
             can_share: bool,
             headroom: int,
+            tier_bytes: int | None,
+            wants_all: bool,
+            n_idle: int,
         ) -> None:
             scheduler.HEADROOM = headroom
             self.runner = Watched(
@@ -75,17 +86,24 @@ def machine(  # noqa: C901  one class
                 n_batch=n_batch,
                 tile_rows=tile_rows,
                 can_share=can_share,
+                n_idle_cells=n_idle,
+                lora=LORA,
             )
+            self.tier = None if tier_bytes is None else Tier(tier_bytes, wants_all=wants_all)
             self.budget = min(budget, n_batch)
-            self.bench = bench(self.runner, n_slots=n_slots, budget=budget)
+            self.bench = bench(self.runner, n_slots=n_slots, budget=budget, tier=self.tier)
             self.asked: dict[int, tuple[str, dict[str, Any]]] = {}
             self.aborted: set[int] = set()
             self.n_stalled = 0
             self.chunks: list[tuple[bool, int]] = []
+            self.turn: Any = ()
+            self.n_sets = 1
             plan = self.bench.scheduler.plan
 
             def watched(budget: int) -> Any:
                 planned = plan(budget)
+                self.turn = planned.adapters
+                assert {c.sequence.adapters for call in planned.calls for c in call} <= {self.turn}
                 self.chunks = [(c.sequence.is_reading, c.n) for call in planned.calls for c in call]
                 return planned
 
@@ -99,6 +117,7 @@ def machine(  # noqa: C901  one class
             max_tokens=st.sampled_from([-1, -1, 0, 1, 5, 60]),
             stop=st.sampled_from([(), ("e",), (" a", "qu")]),
             cache_prompt=st.sampled_from([True, True, False]),
+            lora=st.sampled_from(SETS),
         )
         def add(self, system: str, rest: str, **fields: Any) -> None:
             prompt = (system + rest)[: N_CTX - 1]
@@ -115,6 +134,17 @@ def machine(  # noqa: C901  one class
             self.bench.abort(request_id)
             assert self.bench.answers[request_id].done.finish == "cancelled"
 
+        @rule()
+        def refuse(self) -> None:
+            """The next state that is restored will not be, against all accounts."""
+            self.runner.n_refuse = 1
+
+        @rule()
+        def save_ahead(self) -> None:
+            while self.bench.core.memory.save_ahead():
+                pass
+            self.bench.check()
+
         @rule(n=st.sampled_from([1, 1, 2, 5, 20]))
         def step(self, n: int) -> None:
             for _ in range(n):
@@ -128,6 +158,8 @@ def machine(  # noqa: C901  one class
             n_before = len(self.runner.n_rows)
             self.bench.step()
             for sequence in generating:
+                if sequence.adapters != self.turn:
+                    continue
                 if sequence.is_running and sequence.n_computed >= before[sequence][1]:
                     assert sequence.n_generated == before[sequence][0] + 1
             # Rows of a call, and prompt tokens of a step, are bounded.
@@ -136,12 +168,14 @@ def machine(  # noqa: C901  one class
             assert sum(n for is_reading, n in self.chunks if is_reading) <= self.budget
             assert all(n == 1 for is_reading, n in self.chunks if not is_reading)
             assert rows or not running
-            # The oldest is never passed over for long.
+            # The oldest is never passed over for long, turns of other sets included.
+            self.n_sets = max(self.n_sets, len({s.adapters for s in before}))
+            limit = 3 if self.n_sets == 1 else 3 + self.n_sets * TURN_STEPS
             oldest = min(before, key=lambda s: s.order, default=None)
             stalled = oldest is not None and oldest.is_running
             stalled = stalled and (oldest.n_generated, oldest.n_computed) == before[oldest]
             self.n_stalled = self.n_stalled + 1 if stalled else 0
-            assert self.n_stalled < 3
+            assert self.n_stalled < limit
             self.bench.check()
 
         @invariant()
@@ -176,6 +210,10 @@ def machine(  # noqa: C901  one class
             self.what_was_said_is_right()
             self.bench.check_idle()
             seen["preempted"] += self.bench.scheduler.n_preempted
+            seen["turns"] += self.bench.scheduler.turns.n_changes
+            if self.tier is not None:
+                seen["saved"] += self.tier.n_saves
+                seen["restored"] += self.tier.n_restores
             seen["cached"] += sum(
                 o.stats.n_cached
                 for a in self.bench.answers.values()
@@ -198,7 +236,10 @@ def test_every_request_gets_the_text_it_would_get_alone(
 ) -> None:
     # Without headroom cells run out all the time; the runs set it, this puts it back.
     monkeypatch.setattr(scheduler, "HEADROOM", 0)
-    seen = {"preempted": 0, "cached": 0, "deltas": 0}
+    # Small enough for this context.
+    monkeypatch.setattr(room, "MIN_SAVED", 8)
+    monkeypatch.setattr(room, "MIN_GAIN", 4)
+    seen = dict.fromkeys(("preempted", "cached", "deltas", "turns", "saved", "restored"), 0)
     run_state_machine_as_test(
         machine(bench, alone, seen),
         settings=settings(
@@ -208,3 +249,4 @@ def test_every_request_gets_the_text_it_would_get_alone(
     if is_fixed:
         # The runs above must have met what they are there for.
         assert seen["preempted"] > 3 and seen["cached"] > 500 and seen["deltas"] > 500, seen
+        assert seen["turns"] > 50 and seen["saved"] > 50 and seen["restored"] > 20, seen

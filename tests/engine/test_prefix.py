@@ -110,9 +110,9 @@ def test_the_least_recently_used_prefix_is_the_oldest() -> None:
     entry, _ = cache.longest(array("i", [1, 9]))
     assert entry is not None
     cache.touch(entry)
-    assert cache.oldest() == 2
+    assert cache.oldest().seq_id == 2
     cache.remove(2)
-    assert cache.oldest() == 3
+    assert cache.oldest().seq_id == 3
 
 
 def test_a_prefix_put_again_counts_as_used() -> None:
@@ -120,4 +120,4 @@ def test_a_prefix_put_again_counts_as_used() -> None:
     cache.put(1, array("i", [1, 2]))
     cache.put(2, array("i", [5]))
     assert cache.put(3, array("i", [1])) == [3]
-    assert cache.oldest() == 2
+    assert cache.oldest().seq_id == 2

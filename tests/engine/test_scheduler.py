@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from corral.backend.engine.fake import FakeLlama
-from corral.backend.engine.llama import DecodeFailed, KvFull, NotFinite, Row
+from corral.backend.engine.llama import Choice, DecodeFailed, KvFull, NotFinite, Row
 from corral.backend.engine.messages import Add, Delta, Done, Progress, Sampling
 from corral.backend.engine.scheduler import MAX_OVERTAKEN, Scheduler
 from corral.backend.engine.sequence import Sequence
@@ -542,10 +542,10 @@ def test_a_broken_context_ends_the_process(bench: Make) -> None:
 
 def test_logits_without_a_number_fail_only_their_request(bench: Make) -> None:
     class Blind(FakeLlama):
-        def sample(self, sampler: Any, index: int) -> int:
+        def sample(self, sampler: Any, index: int, mask: Any = None) -> Choice:
             if self._next[index] == ord("x"):
                 raise NotFinite
-            return super().sample(sampler, index)
+            return super().sample(sampler, index, mask)
 
         def _choose(self, cells: Any) -> int:
             return ord("x") if cells[0].token == ord("b") else ord("a")

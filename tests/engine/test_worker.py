@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from corral.backend.engine.assembly import usable_cpus
 from corral.backend.engine.messages import (
     Abort,
     Accepted,
@@ -31,7 +32,7 @@ from corral.backend.engine.messages import (
     decode_report,
     frame,
 )
-from corral.backend.engine.worker import EXIT_BROKEN, usable_cpus
+from corral.backend.engine.worker import EXIT_BROKEN
 
 
 class Child:

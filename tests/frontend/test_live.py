@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import pytest
 from hypothesis import given, settings
@@ -55,6 +55,10 @@ class Script:
                 return
 
 
+class Choices(NamedTuple):
+    generations: list[Script]
+
+
 class Model:
     """A service that the test scripts; ``error`` is what ``chat`` raises."""
 
@@ -69,12 +73,12 @@ class Model:
         self.ahead: int | None = None
         self.requests: list[ChatRequest] = []
 
-    async def chat(self, request: ChatRequest) -> Script:
+    async def chat(self, request: ChatRequest) -> Choices:
         self.requests.append(request)
         await self.may_start.wait()
         if self.error is not None:
             raise self.error
-        return self.generation
+        return Choices([self.generation])
 
     async def until_loaded(self) -> None:
         await self.loaded.wait()

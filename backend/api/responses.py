@@ -1,0 +1,323 @@
+"""The Responses API's routes: answers, and what is kept of them."""
+
+import asyncio
+import contextlib
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import msgspec
+from litestar import HttpMethod, Response, delete, post, route
+from litestar.params import FromPath
+
+from corral.backend.api import responses_items
+from corral.backend.api.answer import Answer
+from corral.backend.api.openai_schema import InputTokens
+from corral.backend.api.openapi import WITH_BODY, Operation, Parameter
+from corral.backend.api.responses_events import EVENTS
+from corral.backend.api.responses_items import Item
+from corral.backend.api.responses_object import (
+    InputItems,
+    ResponseDeleted,
+    ResponseObject,
+)
+from corral.backend.api.responses_render import Facts, ResponsesRender
+from corral.backend.api.responses_schema import (
+    PromptBody,
+    ResponsesBody,
+    prompt_decoder,
+    responses_decoder,
+)
+from corral.backend.api.serving import n_vocab, serve, service_of, wishes
+from corral.backend.api.wire import AnyRequest, encode, read, reply
+from corral.backend.chat.types import ChatRequest
+from corral.backend.choices import Choices
+from corral.backend.errors import CorralError, Refused
+from corral.backend.service import Service
+from corral.backend.store import Item as StoredItem
+from corral.backend.store import Responses, Turn
+
+LOOK = (HttpMethod.GET, HttpMethod.HEAD)
+_TAG = "OpenAI responses"
+_ID = Parameter(name="response_id", where="path")
+#: How long a cancelled answer may take to end before its caller is told that it still runs.
+_CANCEL_S = 10.0
+
+
+class Running:
+    """A response that is being answered: known by its id as long as somebody waits for it, and
+    kept when it has ended. Owned by its request's task; others look and cancel."""
+
+    def __init__(self, request: AnyRequest, body: ResponsesBody) -> None:
+        self.suffix = secrets.token_hex(12)
+        self.items: list[Item] = []
+        self.has_ended = asyncio.Event()
+        self._body = body
+        self._wishes = wishes(body)
+        self._store = _store(request)
+        self._others = _running(request)
+        self._choices: Choices | None = None
+        self._render: ResponsesRender | None = None
+
+    def render_for(self, choices: Choices) -> ResponsesRender:
+        """The render of the answer, which begins now."""
+        sampling = choices.generations[0].effective.sampling
+        facts = Facts(
+            suffix=self.suffix,
+            created_at=choices.created,
+            model=choices.model,
+            body=self._body,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+        )
+        self._choices, self._render = choices, ResponsesRender(facts, self._wishes, time.time)
+        self._others[facts.id] = self
+        return self._render
+
+    @property
+    def render(self) -> ResponsesRender:
+        """What shows it; for those who know that it has begun."""
+        assert self._render is not None
+        return self._render
+
+    def cancel(self) -> None:
+        """Ends it with the next step."""
+        if self._choices is not None:
+            self._choices.abort()
+
+    async def ended(self, answers: Sequence[Answer], error: CorralError | None) -> None:
+        """Keeps it, unless that is not wanted; see ``serving.Keeper``."""
+        final = self.render.broken(error) if error else self.render.complete(answers[0])
+        try:
+            if self._body.store is not False:
+                await self._store.put(_turn(final, self.items))
+        finally:
+            self.gone()
+
+    def gone(self) -> None:
+        """Nobody waits for it any more."""
+        self.has_ended.set()
+        self._others.pop(f"resp_{self.suffix}", None)
+
+
+def _store(request: AnyRequest) -> Responses:
+    return cast(Responses, request.app.state.responses)
+
+
+def _running(request: AnyRequest) -> dict[str, Running]:
+    return cast("dict[str, Running]", request.app.state.running_responses)
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+
+@post(
+    "/responses",
+    status_code=200,
+    operation=Operation(
+        summary="Answer a conversation, and keep the answer",
+        tag=_TAG,
+        body=ResponsesBody,
+        reply=ResponseObject,
+        chunks=EVENTS,
+        errors=WITH_BODY,
+    ),
+)
+async def responses(request: AnyRequest) -> Response[Any]:
+    """The model's next turn in a conversation, of which it may know the earlier part."""
+    body = await read(request, responses_decoder)
+    running = Running(request, body)
+    earlier, running.items = await _conversation(_store(request), body, _names(running.suffix))
+    asked = body.request([*earlier, *running.items], n_vocab(request))
+    start = _start(service_of(request), asked)
+    return await serve(request, body, start, running.render_for, running)
+
+
+async def _start(service: Service, asked: ChatRequest) -> Choices:
+    try:
+        return await service.chat(asked)
+    except CorralError as error:
+        if error.param == "messages":
+            error.param = "input"  # what the conversation is called at this door
+        raise
+
+
+def _names(suffix: str) -> Callable[[str], str]:
+    """Names for the items of one request."""
+    given = iter(range(1 << 32))
+    return lambda prefix: f"{prefix}_{suffix}i{next(given):04x}"
+
+
+async def _conversation(
+    store: Responses, body: PromptBody, new_id: Callable[[str], str]
+) -> tuple[list[Item], list[Item]]:
+    """The items of the responses that this one follows, and its own."""
+    earlier: list[Item] = []
+    if body.previous_response_id is not None:
+        kept = await store.context(body.previous_response_id)
+        earlier = [msgspec.json.decode(item) for item in kept]
+    items = responses_items.normal(body.input or [], new_id)
+    return earlier, [await _found(store, item, f"input[{i}]") for i, item in enumerate(items)]
+
+
+async def _found(store: Responses, item: Item, at: str) -> Item:
+    """An item, or the kept one that it refers to."""
+    if item["type"] != "item_reference":
+        return item
+    try:
+        found: Item = msgspec.json.decode(await store.item(item["id"]))
+    except Refused as error:
+        raise Refused(f"{at}: {error.message}", param=f"{at}.id") from None
+    return found
+
+
+def _turn(final: ResponseObject, items: list[Item]) -> Turn:
+    return Turn(
+        id=final.id,
+        previous_id=final.previous_response_id,
+        body=encode(final),
+        inputs=[StoredItem(item["id"], encode(item)) for item in items],
+        outputs=[StoredItem(item["id"], encode(item)) for item in final.output],
+    )
+
+
+@post(
+    "/responses/input_tokens",
+    status_code=200,
+    operation=Operation(
+        summary="Count the tokens of a prompt",
+        tag=_TAG,
+        body=PromptBody,
+        reply=InputTokens,
+        errors=WITH_BODY,
+    ),
+)
+async def input_tokens(request: AnyRequest) -> Response[bytes]:
+    """How many tokens a request's prompt has."""
+    body = await read(request, prompt_decoder)
+    earlier, items = await _conversation(_store(request), body, _names("count"))
+    asked = body.request([*earlier, *items], n_vocab(request))
+    return reply(InputTokens(input_tokens=await service_of(request).count(asked)))
+
+
+# --- what is kept ---------------------------------------------------------------------------------
+
+
+@route(
+    "/responses/{response_id:str}",
+    http_method=LOOK,
+    status_code=200,
+    operation=Operation(
+        summary="A response, kept or running",
+        tag=_TAG,
+        reply=ResponseObject,
+        parameters=(_ID, Parameter(name="stream", where="query", help="only false")),
+        errors=(400, 401, 404, 500),
+    ),
+)
+async def response(request: AnyRequest, response_id: FromPath[str]) -> Response[bytes]:
+    """A response as it was sent; one that runs, as it stands."""
+    if request.query_params.get("stream", "false").lower() not in ("", "0", "false"):
+        raise Refused(
+            "A kept response cannot be streamed; leave stream out",
+            kind="unsupported",
+            param="stream",
+        )
+    running = _running(request).get(response_id)
+    if running is not None:
+        return reply(running.render.so_far())
+    return _json(await _store(request).body(response_id))
+
+
+@delete(
+    "/responses/{response_id:str}",
+    status_code=200,
+    operation=Operation(
+        summary="Forget a response",
+        tag=_TAG,
+        reply=ResponseDeleted,
+        parameters=(_ID,),
+        errors=(401, 404, 500),
+    ),
+)
+async def delete_response(request: AnyRequest, response_id: FromPath[str]) -> Response[bytes]:
+    """Removes a kept response for good."""
+    await _store(request).delete(response_id)
+    return reply(ResponseDeleted(response_id))
+
+
+@post(
+    "/responses/{response_id:str}/cancel",
+    status_code=200,
+    operation=Operation(
+        summary="Stop a running response",
+        tag=_TAG,
+        reply=ResponseObject,
+        parameters=(_ID,),
+        errors=(400, 401, 404, 500),
+    ),
+)
+async def cancel(request: AnyRequest, response_id: FromPath[str]) -> Response[bytes]:
+    """Stops a response and shows what came of it."""
+    running = _running(request).get(response_id)
+    if running is None:
+        await _store(request).body(response_id)
+        raise Refused("This response has ended; there is nothing to cancel")
+    running.cancel()
+    # A reader that is slow keeps it from ending; the reply says then that it still runs.
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(running.has_ended.wait(), _CANCEL_S)
+    return reply(running.render.so_far())
+
+
+@route(
+    "/responses/{response_id:str}/input_items",
+    http_method=LOOK,
+    status_code=200,
+    operation=Operation(
+        summary="What was said for a response",
+        tag=_TAG,
+        reply=InputItems,
+        parameters=(
+            _ID,
+            Parameter(name="limit", where="query", help="1 to 100, else 20"),
+            Parameter(name="order", where="query", help="asc or desc, else desc"),
+            Parameter(name="after", where="query", help="the id of an item: those that follow it"),
+        ),
+        errors=(400, 401, 404, 500),
+    ),
+)
+async def input_items(request: AnyRequest, response_id: FromPath[str]) -> Response[bytes]:
+    """The items of a kept response's input, page by page."""
+    query = request.query_params
+    limit, order, after = query.get("limit", "20"), query.get("order", "desc"), query.get("after")
+    if not (limit.isascii() and limit.isdigit() and 1 <= int(limit) <= 100):
+        raise Refused("limit: expected a number from 1 to 100", param="limit")
+    if order not in ("asc", "desc"):
+        raise Refused("order: expected asc or desc", param="order")
+    items = await _store(request).inputs(response_id)
+    if order == "desc":
+        items.reverse()
+    ids = [item.id for item in items]
+    if after is not None:
+        if after not in ids:
+            raise Refused(f"after: there is no item {after[:100]!r}", param="after")
+        items = items[ids.index(after) + 1 :]
+    page = items[: int(limit)]
+    return reply(
+        InputItems(
+            data=[msgspec.json.decode(item.body) for item in page],
+            first_id=page[0].id if page else None,
+            last_id=page[-1].id if page else None,
+            has_more=len(page) < len(items),
+        )
+    )
+
+
+def _json(body: bytes) -> Response[bytes]:
+    return Response(body, status_code=200, media_type="application/json")
+
+
+#: Served with and without /v1.
+handlers = [responses, input_tokens, response, delete_response, cancel, input_items]

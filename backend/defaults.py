@@ -1,0 +1,50 @@
+"""The settings in force for a request: its own, then the server's, the model's, llama-server's."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from corral.backend.chat.types import Effective, Params
+from corral.backend.engine.messages import Constraint, Sampling
+from corral.backend.settings import Settings
+
+# llama-server's default of every setting, by the name it has everywhere.
+_DEFAULTS: dict[str, Any] = msgspec.structs.asdict(Sampling()) | msgspec.structs.asdict(Effective())
+_SAMPLING = Sampling.__struct_fields__
+_REST = tuple(name for name in Effective.__struct_fields__ if name != "sampling")
+# What only a request can ask for; a flag of that name means another thing.
+_NO_FLAG = ("constraint", "id_slot", "lora", "prompt_probs")
+
+
+def effective(params: Params, settings: Settings, recommended: Mapping[str, float]) -> Effective:
+    """What a request's settings come to. ``recommended`` are those that the model's file brings;
+    they count where neither request nor flag says otherwise."""
+    picked = {name: _pick(name, params, settings, recommended) for name in _SAMPLING}
+    if picked["seed"] is not None and picked["seed"] < 0:
+        picked["seed"] = None
+    rest = {name: _pick(name, params, settings, recommended) for name in _REST}
+    if rest["constraint"] is None:
+        rest["constraint"] = _constraint(settings)
+    return Effective(sampling=Sampling(**picked), **rest)
+
+
+def _pick(name: str, params: Params, settings: Settings, recommended: Mapping[str, float]) -> Any:
+    asked = getattr(params, name)
+    if asked is not None:
+        return asked
+    default = _DEFAULTS[name]
+    flag = None if name in _NO_FLAG else getattr(settings, name, None)
+    if flag is not None and flag != default:
+        return flag
+    value = recommended.get(name)
+    return default if value is None else type(default)(value)
+
+
+def _constraint(settings: Settings) -> Constraint | None:
+    """The constraint that a flag puts on every answer."""
+    if schema := getattr(settings, "json_schema", None):
+        return Constraint("json_schema", schema)
+    if grammar := getattr(settings, "grammar", None):
+        return Constraint("gbnf", grammar)
+    return None

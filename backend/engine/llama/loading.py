@@ -1,0 +1,102 @@
+"""Models and contexts: what can be told before llama.cpp is asked, and its answer in words."""
+
+import ctypes
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from corral.backend.engine.llama.native import LoadError, lib, log
+
+_GIB = 1 << 30
+#: Files are little-endian and begin with these bytes (GGUF specification).
+GGUF_MAGIC = b"GGUF"
+
+
+def check_file(path: Path) -> None:
+    """Raises ``LoadError`` for what can be told without llama.cpp, in plainer words."""
+    if not path.exists():
+        raise LoadError(f"{path}: no such file")
+    if not path.is_file():
+        raise LoadError(f"{path}: not a file")
+    try:
+        with path.open("rb") as file:
+            magic = file.read(4)
+    except OSError as error:
+        raise LoadError(f"{path}: cannot be read: {error.strerror}") from None
+    if magic != GGUF_MAGIC:
+        raise LoadError(f"{path}: not a GGUF file")
+
+
+def available_bytes() -> int | None:
+    """Memory that can still be used, by the system's and the cgroup's account; None if unknown."""
+    found = []
+    try:
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                found.append(int(line.split()[1]) * 1024)
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        if limit != "max":
+            used = int(Path("/sys/fs/cgroup/memory.current").read_text())
+            found.append(int(limit) - used)
+    except (OSError, ValueError):
+        pass
+    return min(found) if found else None
+
+
+def load_model(
+    path: Path, *, check: bool, plain: bool, on_progress: Callable[[float], None]
+) -> Any:
+    """The model in a file (``llama_model *``). Raises ``LoadError``."""
+    check_file(path)
+    reason = log().reason
+    lib.llama_backend_init()
+
+    def progress(value: float, _data: Any) -> bool:
+        on_progress(float(value))
+        return True
+
+    params = lib.llama_model_default_params()
+    params.check_tensors = check
+    params.use_extra_bufts = not plain
+    callback = lib.llama_progress_callback(progress)
+    params.progress_callback = callback
+    model = lib.llama_model_load_from_file(os.fsencode(path), params)
+    if not model:
+        raise LoadError(f"{path}: cannot be loaded: {reason()}")
+    return model
+
+
+def meta(model: Any, key: str) -> str | None:
+    """A scalar of the GGUF's metadata as text, or None."""
+    buffer = ctypes.create_string_buffer(1024)
+    n = lib.llama_model_meta_val_str(model, key.encode(), buffer, 1024)
+    return buffer.value.decode("utf-8", "replace") if n >= 0 else None
+
+
+def _kv_bytes_per_token(model: Any) -> int:
+    """Bytes of f16 keys and values per cell, from the metadata."""
+    arch = meta(model, "general.architecture") or ""
+    n_head = max(1, int(lib.llama_model_n_head(model)))
+    head = int(lib.llama_model_n_embd(model)) // n_head
+    key = int(meta(model, f"{arch}.attention.key_length") or head)
+    value = int(meta(model, f"{arch}.attention.value_length") or head)
+    n_kv = int(lib.llama_model_n_layer(model)) * int(lib.llama_model_n_head_kv(model))
+    return 2 * n_kv * (key + value)
+
+
+def fit_context(model: Any, n_ctx: int, *, may_shrink: bool) -> int:
+    """``n_ctx``, or what the memory holds when it may shrink: llama.cpp is killed, or takes
+    half a minute to fail, when asked for far more than there is."""
+    per_token, available = max(1, _kv_bytes_per_token(model)), available_bytes()
+    if available is None or n_ctx * per_token <= available * 0.8:
+        return n_ctx
+    fits = int(available * 0.5) // per_token // 256 * 256
+    if not may_shrink or fits < 256:
+        raise LoadError(
+            f"a context of {n_ctx} tokens needs {n_ctx * per_token / _GIB:.1f} GiB for the "
+            f"cache and {available / _GIB:.1f} GiB are free; set --ctx-size to less"
+        )
+    print(f"context reduced to {fits} tokens to fit the memory", file=sys.stderr)  # noqa: T201
+    return fits
