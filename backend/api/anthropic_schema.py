@@ -170,7 +170,9 @@ class MessagesBody(CountBody, kw_only=True):
 
 def _function(tool: dict[str, Any]) -> dict[str, Any]:
     """A tool as a chat request describes it."""
-    same = {name: tool[name] for name in ("name", "description", "strict") if name in tool}
+    same: dict[str, Any] = {
+        name: tool[name] for name in ("name", "description", "strict") if name in tool
+    }
     return {**same, "parameters": tool["input_schema"]}
 
 

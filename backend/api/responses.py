@@ -2,17 +2,14 @@
 
 import asyncio
 import contextlib
-import secrets
-import time
-from collections.abc import Callable, Sequence
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 from litestar import HttpMethod, Response, delete, post, route
 from litestar.params import FromPath
 
 from corral.backend.api import responses_items
-from corral.backend.api.answer import Answer
 from corral.backend.api.openai_schema import InputTokens
 from corral.backend.api.openapi import WITH_BODY, Operation, Parameter
 from corral.backend.api.responses_events import EVENTS
@@ -22,91 +19,26 @@ from corral.backend.api.responses_object import (
     ResponseDeleted,
     ResponseObject,
 )
-from corral.backend.api.responses_render import Facts, ResponsesRender
+from corral.backend.api.responses_running import Running, running_in, store_of
 from corral.backend.api.responses_schema import (
     PromptBody,
     ResponsesBody,
     prompt_decoder,
     responses_decoder,
 )
-from corral.backend.api.serving import n_vocab, serve, service_of, wishes
-from corral.backend.api.wire import AnyRequest, encode, read, reply
+from corral.backend.api.serving import n_vocab, serve, service_of
+from corral.backend.api.wire import AnyRequest, read, reply
 from corral.backend.chat.types import ChatRequest
 from corral.backend.choices import Choices
 from corral.backend.errors import CorralError, Refused
 from corral.backend.service import Service
-from corral.backend.store import Item as StoredItem
-from corral.backend.store import Responses, Turn
+from corral.backend.store import Responses
 
 LOOK = (HttpMethod.GET, HttpMethod.HEAD)
 _TAG = "OpenAI responses"
 _ID = Parameter(name="response_id", where="path")
 #: How long a cancelled answer may take to end before its caller is told that it still runs.
 _CANCEL_S = 10.0
-
-
-class Running:
-    """A response that is being answered: known by its id as long as somebody waits for it, and
-    kept when it has ended. Owned by its request's task; others look and cancel."""
-
-    def __init__(self, request: AnyRequest, body: ResponsesBody) -> None:
-        self.suffix = secrets.token_hex(12)
-        self.items: list[Item] = []
-        self.has_ended = asyncio.Event()
-        self._body = body
-        self._wishes = wishes(body)
-        self._store = _store(request)
-        self._others = _running(request)
-        self._choices: Choices | None = None
-        self._render: ResponsesRender | None = None
-
-    def render_for(self, choices: Choices) -> ResponsesRender:
-        """The render of the answer, which begins now."""
-        sampling = choices.generations[0].effective.sampling
-        facts = Facts(
-            suffix=self.suffix,
-            created_at=choices.created,
-            model=choices.model,
-            body=self._body,
-            temperature=sampling.temperature,
-            top_p=sampling.top_p,
-        )
-        self._choices, self._render = choices, ResponsesRender(facts, self._wishes, time.time)
-        self._others[facts.id] = self
-        return self._render
-
-    @property
-    def render(self) -> ResponsesRender:
-        """What shows it; for those who know that it has begun."""
-        assert self._render is not None
-        return self._render
-
-    def cancel(self) -> None:
-        """Ends it with the next step."""
-        if self._choices is not None:
-            self._choices.abort()
-
-    async def ended(self, answers: Sequence[Answer], error: CorralError | None) -> None:
-        """Keeps it, unless that is not wanted; see ``serving.Keeper``."""
-        final = self.render.broken(error) if error else self.render.complete(answers[0])
-        try:
-            if self._body.store is not False:
-                await self._store.put(_turn(final, self.items))
-        finally:
-            self.gone()
-
-    def gone(self) -> None:
-        """Nobody waits for it any more."""
-        self.has_ended.set()
-        self._others.pop(f"resp_{self.suffix}", None)
-
-
-def _store(request: AnyRequest) -> Responses:
-    return cast(Responses, request.app.state.responses)
-
-
-def _running(request: AnyRequest) -> dict[str, Running]:
-    return cast("dict[str, Running]", request.app.state.running_responses)
 
 
 # --- answers --------------------------------------------------------------------------------------
@@ -128,7 +60,7 @@ async def responses(request: AnyRequest) -> Response[Any]:
     """The model's next turn in a conversation, of which it may know the earlier part."""
     body = await read(request, responses_decoder)
     running = Running(request, body)
-    earlier, running.items = await _conversation(_store(request), body, _names(running.suffix))
+    earlier, running.items = await _conversation(store_of(request), body, _names(running.suffix))
     asked = body.request([*earlier, *running.items], n_vocab(request))
     start = _start(service_of(request), asked)
     return await serve(request, body, start, running.render_for, running)
@@ -172,16 +104,6 @@ async def _found(store: Responses, item: Item, at: str) -> Item:
     return found
 
 
-def _turn(final: ResponseObject, items: list[Item]) -> Turn:
-    return Turn(
-        id=final.id,
-        previous_id=final.previous_response_id,
-        body=encode(final),
-        inputs=[StoredItem(item["id"], encode(item)) for item in items],
-        outputs=[StoredItem(item["id"], encode(item)) for item in final.output],
-    )
-
-
 @post(
     "/responses/input_tokens",
     status_code=200,
@@ -196,7 +118,7 @@ def _turn(final: ResponseObject, items: list[Item]) -> Turn:
 async def input_tokens(request: AnyRequest) -> Response[bytes]:
     """How many tokens a request's prompt has."""
     body = await read(request, prompt_decoder)
-    earlier, items = await _conversation(_store(request), body, _names("count"))
+    earlier, items = await _conversation(store_of(request), body, _names("count"))
     asked = body.request([*earlier, *items], n_vocab(request))
     return reply(InputTokens(input_tokens=await service_of(request).count(asked)))
 
@@ -224,10 +146,10 @@ async def response(request: AnyRequest, response_id: FromPath[str]) -> Response[
             kind="unsupported",
             param="stream",
         )
-    running = _running(request).get(response_id)
+    running = running_in(request).get(response_id)
     if running is not None:
         return reply(running.render.so_far())
-    return _json(await _store(request).body(response_id))
+    return _json(await store_of(request).body(response_id))
 
 
 @delete(
@@ -243,7 +165,7 @@ async def response(request: AnyRequest, response_id: FromPath[str]) -> Response[
 )
 async def delete_response(request: AnyRequest, response_id: FromPath[str]) -> Response[bytes]:
     """Removes a kept response for good."""
-    await _store(request).delete(response_id)
+    await store_of(request).delete(response_id)
     return reply(ResponseDeleted(response_id))
 
 
@@ -260,9 +182,9 @@ async def delete_response(request: AnyRequest, response_id: FromPath[str]) -> Re
 )
 async def cancel(request: AnyRequest, response_id: FromPath[str]) -> Response[bytes]:
     """Stops a response and shows what came of it."""
-    running = _running(request).get(response_id)
+    running = running_in(request).get(response_id)
     if running is None:
-        await _store(request).body(response_id)
+        await store_of(request).body(response_id)
         raise Refused("This response has ended; there is nothing to cancel")
     running.cancel()
     # A reader that is slow keeps it from ending; the reply says then that it still runs.
@@ -296,7 +218,7 @@ async def input_items(request: AnyRequest, response_id: FromPath[str]) -> Respon
         raise Refused("limit: expected a number from 1 to 100", param="limit")
     if order not in ("asc", "desc"):
         raise Refused("order: expected asc or desc", param="order")
-    items = await _store(request).inputs(response_id)
+    items = await store_of(request).inputs(response_id)
     if order == "desc":
         items.reverse()
     ids = [item.id for item in items]

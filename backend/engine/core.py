@@ -42,7 +42,7 @@ log = logging.getLogger("corral.engine")
 
 
 #: Seconds between snapshots while requests only go on. They cost a few per cent of a fast step.
-SNAPSHOT_S = 0.05
+SNAPSHOT_S = 0.1
 
 
 class Runner(Protocol):
@@ -187,7 +187,9 @@ class EngineCore:
     def step(self) -> list[Output]:
         """Computes one step and returns what came of it, each request's outputs in order."""
         began = self._clock()
-        plan = self.scheduler.plan(self._budget.tokens(self.scheduler.n_generating))
+        scheduler = self.scheduler
+        reads = scheduler.may_read
+        plan = scheduler.plan(self._budget.tokens(scheduler.n_generating) if reads else 0)
         if not self.memory.carry_out(plan.kv):
             return self.drain()
         self._begin(plan)

@@ -52,6 +52,11 @@ class Cells:
     def grow(self, seq_id: int, n: int) -> None:
         """Gives a sequence ``n`` more cells of its own; there must be that many free."""
         assert 0 <= n <= self.n_free
+        if n == 1:  # each decode step's
+            cell = self._free.pop()
+            self._refs[cell] += 1
+            self._held.setdefault(seq_id, array("i")).append(cell)
+            return
         if n == 0:
             return
         taken = self._free[-n:]

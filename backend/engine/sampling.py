@@ -74,6 +74,10 @@ class Xtc(NamedTuple):
     seed: int
 
 
+#: Candidates that ``Infill`` looks at: it takes minutes for a whole vocabulary.
+INFILL_CANDIDATES = 256
+
+
 class Infill(NamedTuple):
     """Prefers ends to tokens that only begin like one another, for fill-in-the-middle."""
 
@@ -144,7 +148,12 @@ def chain(
     s = sampling
     first: list[Stage] = [Bias(tuple(bias))] if bias else []
     made = [(name, _stage(name, s, seed=seed, n_ctx=n_ctx)) for name in s.samplers]
-    stages = [(name, stage) for name, stage in made if stage is not None]
+    stages: list[tuple[str, Stage]] = []
+    for name, stage in made:
+        if name == "infill":  # compares every candidate with every other
+            stages.append((name, TopK(INFILL_CANDIDATES)))
+        if stage is not None:
+            stages.append((name, stage))
     is_greedy = s.temperature <= 0 and s.dynatemp_range <= 0
     if s.mirostat and not is_greedy:
         kept = [stage for name, stage in stages if name in ("penalties", "dry", "temperature")]

@@ -165,6 +165,11 @@ class Scheduler:
     # --- one step -------------------------------------------------------------------------------
 
     @property
+    def may_read(self) -> bool:
+        """Whether the next step may compute prompts."""
+        return bool(self.waiting) or any(s.is_reading for s in self.running)
+
+    @property
     def n_generating(self) -> int:
         """Sequences that get one token in the next step; while it is another set's turn to read,
         those that wait for theirs: the step must be short for them as well."""
@@ -182,6 +187,8 @@ class Scheduler:
 
     def plan(self, budget: int) -> Plan:
         """The next step; ``budget`` is the most prompt tokens to compute in it."""
+        if (steady := self._plan_steady()) is not None:
+            return steady
         for sequence in self.running:
             self._follow(sequence)
         started = self._admit()
@@ -197,6 +204,20 @@ class Scheduler:
         calls = [c for c in ([decodes, prompts] if apart else [decodes + prompts]) if c]
         started = [s for s in started if s.is_running]
         return Plan(self.room.take_kv(), calls, started, self.turns.current)
+
+    def _plan_steady(self) -> Plan | None:
+        """The plan of most steps, in few words: one set of adapters, nothing to read, nobody who
+        could be let in, room for all."""
+        running, turns = self.running, self.turns
+        if not running or self.room.has_changed or self.cells.n_free < len(running):
+            return None
+        for s in running:
+            if s.adapters != turns.current or s.leader is not None or s.is_reading:
+                return None
+        for s in running:
+            self.cells.grow(s.seq_id, 1)
+        turns.count(len(running))
+        return Plan(self.room.take_kv(), [[Chunk(s, 1) for s in running]], [], turns.current)
 
     def _plan_turn(self, budget: int) -> tuple[list[Chunk], list[Chunk]]:
         self.turns.choose(self.running)

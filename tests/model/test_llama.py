@@ -6,7 +6,6 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from corral.backend.engine import sampling
 from corral.backend.engine.core import Admitted, EngineCore
 from corral.backend.engine.llama import Llama, Row
 from corral.backend.engine.messages import Add, Delta, Done, Output, Sampling, Stats
@@ -261,21 +260,3 @@ def test_a_repeat_penalty_sees_the_prompt(llama: Llama) -> None:
     strong = Sampling(temperature=0, ignore_eos=True, repeat_penalty=5.0, repeat_last_n=-1)
     assert plain[0] in llama.tokenize_prompt(prompt)
     assert stats_of(llama, strong, prompt=prompt)[0] not in llama.tokenize_prompt(prompt)
-
-
-def test_every_stage_of_the_chain_can_be_built_and_sampled(llama: Llama) -> None:
-    stages: list[sampling.Stage] = [
-        sampling.Bias(((5, 1.0),)),
-        sampling.Penalties(64, 1.1, 0.1, 0.1),
-        sampling.TopK(40),
-        sampling.TopP(0.9),
-        sampling.MinP(0.05),
-        sampling.Temperature(0.7),
-        sampling.Draw(3),
-    ]
-    prompt = array("i", llama.tokenize_prompt("Hello"))
-    sampler = llama.sampler(stages, prompt)
-    llama.cut(0, 0)
-    index = llama.decode([Row(0, 0, prompt, True)])[0]
-    assert 0 <= llama.sample(sampler, index) < llama.n_vocab
-    sampler.close()

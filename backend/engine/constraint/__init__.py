@@ -79,6 +79,13 @@ class Vocabulary:
             eos_token=sorted(self._texts.eog_tokens),
         )
 
+    @functools.cached_property
+    def ends(self) -> NDArray[np.int32]:
+        """The mask of the tokens that end a generation, and no other."""
+        bits = np.zeros((self.n_vocab + 31) // 32 * 32, np.uint8)
+        bits[sorted(self._texts.eog_tokens)] = 1
+        return np.packbits(bits, bitorder="little").view(np.int32)
+
 
 class _Tokens:
     """The vocabulary with the names llguidance looks for.
@@ -160,7 +167,15 @@ class Constrained:
     @property
     def must_stop(self) -> bool:
         """The answer is complete and nothing may follow."""
-        return bool(self._matcher.is_stopped())
+        if self._matcher.is_error() or not self._matcher.is_accepting():
+            return False
+        if self._matcher.is_stopped():
+            return True
+        # llguidance does not see it when only empty rules are left.
+        try:
+            return bool(np.array_equal(self.mask(), self._vocabulary.ends))
+        except ConstraintFailed:
+            return False  # and is raised again by the next call
 
     @property
     def may_stop(self) -> bool:

@@ -4,6 +4,7 @@ Where the two mean different things by the same letters, the ECMAScript meaning 
 only one of them knows is left for llguidance to refuse.
 """
 
+import itertools
 import re
 from typing import Final
 
@@ -17,22 +18,22 @@ _PIECE: Final = re.compile(
 )
 #: Letters that mean something else, or nothing, to Rust when a backslash is before them.
 _ONLY_RUST: Final = frozenset("aAzhHRGCQEUZ<>")
+#: Letters of escapes that stand for many characters, which cannot end a range.
+_MANY: Final = ("d", "D", "w", "W", "s", "S", "p", "P")
 
 
 def to_rust(pattern: str) -> str:
     """The same expression for Rust. Raises ``ValueError`` for what has no counterpart."""
     out: list[str] = []
-    in_class = False
-    for piece in _PIECE.findall(pattern):
+    pieces = iter(_PIECE.findall(pattern))
+    for piece in pieces:
         if piece[0] == "\\" and len(piece) > 1:
-            out.append(_escape(piece, in_class))
-        elif in_class:
-            in_class = piece != "]"
-            # Rust has nested classes and set operators; ECMAScript takes these letters as they are.
-            out.append("\\" + piece if piece in ("[", "&", "~") else _in_class(piece))
-        elif piece[0] == "[":
-            in_class = not piece.endswith("]")
-            out.append({"[]": r"[^\s\S]", "[^]": r"[\s\S]"}.get(piece, piece))
+            out.append(_escape(piece, in_class=False))
+        elif piece in ("[]", "[^]"):
+            out.append(r"[^\s\S]" if piece == "[]" else r"[\s\S]")
+        elif piece in ("[", "[^"):
+            inside = list(itertools.takewhile(lambda p: p != "]", pieces))
+            out.append(f"{piece}{_class(inside)}]")
         elif piece.startswith("(?"):
             if piece not in ("(?:", "(?<", "(?=", "(?!", "(?<=", "(?<!"):
                 raise ValueError(f"{piece} is not ECMAScript")
@@ -42,12 +43,24 @@ def to_rust(pattern: str) -> str:
     return "".join(out)
 
 
-def _in_class(piece: str) -> str:
-    """A piece such as ``[^`` inside a class, where it is only letters."""
-    return piece.replace("[", r"\[").replace("^", r"\^") if piece.startswith("[") else piece
+def _class(pieces: list[str]) -> str:
+    """The inside of a class. Rust has nested classes and set operators in it; ECMAScript takes
+    their letters as they are, and a hyphen as one where no range can be meant."""
+    letters = [p for piece in pieces for p in ([piece] if piece[0] == "\\" else piece)]
+    out, i = [], 0
+    while i < len(letters):
+        out.append(_escape(letters[i], in_class=True))
+        if i + 2 < len(letters) and letters[i + 1] == "-":
+            many = letters[i][1:2] in _MANY or letters[i + 2][1:2] in _MANY
+            out += [r"\-" if many else "-", _escape(letters[i + 2], in_class=True)]
+            i += 2
+        i += 1
+    return "".join(out)
 
 
-def _escape(piece: str, in_class: bool) -> str:
+def _escape(piece: str, *, in_class: bool) -> str:
+    if len(piece) == 1:
+        return "\\" + piece if piece in r"[]&~-^" else piece
     letter = piece[1]
     if letter == "s":
         return _SPACE if in_class else f"[{_SPACE}]"

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from corral.backend.engine.constraint.errors import BadConstraint
 
 #: Groups inside groups.
-MAX_NESTING: Final = 200
+MAX_NESTING: Final = 100
 #: Repetitions a grammar may count; llama.cpp's own limit.
 MAX_REPEAT: Final = 2_000
 MAX_CODE_POINT: Final = 0x10FFFF
@@ -36,7 +36,7 @@ class Token:
     text: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Repeat:
     """``item`` from ``low`` to ``high`` times, None without end."""
 
@@ -45,7 +45,7 @@ class Repeat:
     high: int | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Choice:
     """One of several sequences."""
 

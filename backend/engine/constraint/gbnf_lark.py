@@ -1,12 +1,6 @@
-"""GBNF for llguidance, as a Lark grammar.
-
-llguidance cuts a text into lexemes greedily, which GBNF knows nothing of: with lexemes ``"a"*
-"ab"`` would never end. So a grammar is one lexeme where it can be, when no rule leads back to
-itself, and else every single character is one; both mean exactly what GBNF means.
-"""
+"""GBNF for llguidance, as a Lark grammar."""
 
 from collections.abc import Iterator
-from typing import Final
 
 from llguidance import LLMatcher
 
@@ -20,97 +14,80 @@ from corral.backend.engine.constraint.gbnf import (
     Token,
     parse,
 )
-
-#: Repetitions in one lexeme: its automaton grows with their square.
-MAX_LEXEME_REPEATS: Final = 1_000
+from corral.backend.engine.constraint.gbnf_lexemes import Cut, Run, lexemes
 
 
 def translate(source: str) -> str:
     """llguidance's grammar for a GBNF grammar. Raises ``BadConstraint``."""
     grammar = parse(source)
-    lines = _Writer(grammar, as_lexeme=is_lexeme(grammar)).lines()
-    return LLMatcher.grammar_from_lark("\n".join(lines))
-
-
-def is_lexeme(grammar: Grammar) -> bool:
-    """Whether no rule leads back to itself and no token is named, so that a regular expression
-    could say the same, and one of a bearable size."""
-    n_repeats = 0
-    n_uses = dict.fromkeys(grammar, 0)
-    below: dict[str, list[str]] = {}
-    for name, choice in grammar.items():
-        refs = []
-        for item in items(choice):
-            n_repeats += isinstance(item, Repeat)
-            if isinstance(item, Token) or n_repeats > MAX_LEXEME_REPEATS:
-                return False
-            if isinstance(item, Ref):
-                refs.append(item.name)
-                n_uses[item.name] += 1
-        below[name] = refs
-    free = [name for name, n in n_uses.items() if n == 0]
-    n_free = 0
-    while free:
-        n_free += 1
-        for name in below[free.pop()]:
-            n_uses[name] -= 1
-            if n_uses[name] == 0:
-                free.append(name)
-    return n_free == len(grammar)
-
-
-def items(choice: Choice) -> Iterator[Item]:
-    """Everything inside a rule, at any depth."""
-    pending: list[Item] = [choice]
-    while pending:
-        item = pending.pop()
-        yield item
-        if isinstance(item, Repeat):
-            pending.append(item.item)
-        elif isinstance(item, Choice):
-            pending += [inner for option in item.options for inner in option]
+    return LLMatcher.grammar_from_lark("\n".join(_Writer(grammar, lexemes(grammar)).lines()))
 
 
 class _Writer:
     """Every group becomes a rule of its own, so that the Lark text is not nested. Names in capitals
-    are parts of a lexeme."""
+    are lexemes and their parts. Without a ``cut`` only single characters are lexemes."""
 
-    def __init__(self, grammar: Grammar, *, as_lexeme: bool) -> None:
-        self._rule, self._groups = ("R", "G") if as_lexeme else ("r", "g")
-        self._names = {name: f"{self._rule}{i}" for i, name in enumerate(grammar)}
-        self._pending = [(self._names[name], choice) for name, choice in grammar.items()]
-        self._n_groups = 0
+    def __init__(self, grammar: Grammar, cut: Cut | None) -> None:
+        self._grammar = grammar
+        self._cut = cut
+        self._numbers = {name: i for i, name in enumerate(grammar)}
+        self._names: dict[tuple[Choice | str, bool], str] = {}
+        self._pending: list[tuple[str, Choice, bool]] = []
 
     def lines(self) -> Iterator[str]:
         """The rules of the Lark grammar."""
-        yield f"start: {self._names['root']}"
+        yield f"start: {self._sequence((Ref('root'),), in_lexeme=False)}"
         while self._pending:
-            name, choice = self._pending.pop()
-            options = [" ".join(map(self._item, option)) or '""' for option in choice.options]
+            name, choice, in_lexeme = self._pending.pop()
+            options = [self._sequence(o, in_lexeme=in_lexeme) or '""' for o in choice.options]
             yield f"{name}: {' | '.join(options)}"
 
-    def _item(self, item: Item) -> str:
+    def _sequence(self, sequence: Run, *, in_lexeme: bool) -> str:
+        if in_lexeme or self._cut is None:
+            return " ".join(self._item(item, in_lexeme=in_lexeme) for item in sequence)
+        return " ".join(
+            self._lexeme(part) if isinstance(part, tuple) else self._item(part, in_lexeme=False)
+            for part in self._cut.parts(sequence)
+        )
+
+    def _lexeme(self, run: Run) -> str:
+        if len(run) == 1 and isinstance(run[0], Chars):
+            return characters(run[0])
+        return self._group(Choice((run,)), in_lexeme=True)
+
+    def _item(self, item: Item, *, in_lexeme: bool) -> str:
         match item:
             case Chars():
                 return characters(item)
             case Ref(name):
-                return self._names[name]
+                key = (name, in_lexeme)
+                if key not in self._names:
+                    self._names[key] = f"{'R' if in_lexeme else 'r'}{self._numbers[name]}"
+                    self._pending.append((self._names[key], self._grammar[name], in_lexeme))
+                return self._names[key]
             case Token(text):
                 return text
             case Repeat(_, _, 0):
                 return '""'
             case Repeat(inner, low, high):
-                if isinstance(inner, Repeat):
-                    inner = Choice(((inner,),))
-                return f"{self._item(inner)}{_times(low, high)}"
+                return f"{self._atom(inner, in_lexeme=in_lexeme)}{_times(low, high)}"
             case Choice():
-                return self._group(item)
+                return self._group(item, in_lexeme=in_lexeme)
 
-    def _group(self, choice: Choice) -> str:
-        self._n_groups += 1
-        name = f"{self._groups}{self._n_groups}"
-        self._pending.append((name, choice))
-        return name
+    def _atom(self, item: Item, *, in_lexeme: bool) -> str:
+        """What a repetition can stand behind."""
+        if isinstance(item, Repeat):
+            return self._group(Choice(((item,),)), in_lexeme=in_lexeme)
+        if in_lexeme or self._cut is None:
+            return self._item(item, in_lexeme=in_lexeme)
+        return self._sequence((item,), in_lexeme=False)
+
+    def _group(self, choice: Choice, *, in_lexeme: bool) -> str:
+        key = (choice, in_lexeme)
+        if key not in self._names:
+            self._names[key] = f"{'G' if in_lexeme else 'g'}{len(self._names)}"
+            self._pending.append((self._names[key], choice, in_lexeme))
+        return self._names[key]
 
 
 def characters(chars: Chars) -> str:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from corral.backend.engine import sampling
 from corral.backend.engine.llama import state
 from corral.backend.engine.llama.batch import Batch, Row
-from corral.backend.engine.llama.loading import fit_context, load_model, meta
+from corral.backend.engine.llama.loading import fit_context, load_model, meta, recommended_sampling
 from corral.backend.engine.llama.lora import Adapters
 from corral.backend.engine.llama.native import (
     DecodeFailed,
@@ -162,6 +162,12 @@ class Llama(Vocabulary):
             eos_token=self._text(eos),
             chat_template=template.decode("utf-8", "replace") if template else None,
             lora=self.adapter_infos,
+            sampling=recommended_sampling(model),
+            fim_pre=int(lib.llama_vocab_fim_pre(self._vocab)),
+            fim_suf=int(lib.llama_vocab_fim_suf(self._vocab)),
+            fim_mid=int(lib.llama_vocab_fim_mid(self._vocab)),
+            fim_rep=int(lib.llama_vocab_fim_rep(self._vocab)),
+            fim_sep=int(lib.llama_vocab_fim_sep(self._vocab)),
         )
 
     # --- the cache (step thread) ----------------------------------------------------------------

@@ -56,6 +56,13 @@ class Batch:
         for seq_id, start, tokens, wants_logits, all_logits in rows:
             begin, end = end, end + len(tokens)
             assert begin < end <= self._size
+            if end - begin == 1:  # a decode step's
+                self._token[begin] = tokens[0]
+                self._pos[begin] = start
+                self._seq[begin] = seq_id
+                self._out[begin] = wants_logits or all_logits
+                last.append(begin)
+                continue
             self._token[begin:end] = tokens
             self._pos[begin:end] = np.arange(start, start + len(tokens), dtype=np.int32)
             self._seq[begin:end] = seq_id

@@ -1,6 +1,7 @@
 """Models and contexts: what can be told before llama.cpp is asked, and its answer in words."""
 
 import ctypes
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -73,6 +74,36 @@ def meta(model: Any, key: str) -> str | None:
     buffer = ctypes.create_string_buffer(1024)
     n = lib.llama_model_meta_val_str(model, key.encode(), buffer, 1024)
     return buffer.value.decode("utf-8", "replace") if n >= 0 else None
+
+
+#: Settings a model's maker may recommend: our name, and the key under ``general.sampling``.
+_RECOMMENDED = {
+    "temperature": "temp",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "xtc_probability": "xtc_probability",
+    "xtc_threshold": "xtc_threshold",
+    "repeat_last_n": "penalty_last_n",
+    "repeat_penalty": "penalty_repeat",
+    "mirostat": "mirostat",
+    "mirostat_tau": "mirostat_tau",
+    "mirostat_eta": "mirostat_eta",
+}
+
+
+def recommended_sampling(model: Any) -> dict[str, float]:
+    """The sampling settings in the GGUF's metadata (llama.cpp's ``general.sampling.*``)."""
+    found: dict[str, float] = {}
+    for name, key in _RECOMMENDED.items():
+        text = meta(model, f"general.sampling.{key}")
+        try:
+            value = float(text) if text else math.nan
+        except ValueError:
+            continue
+        if math.isfinite(value):
+            found[name] = value
+    return found
 
 
 def _kv_bytes_per_token(model: Any) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import math
+import struct
 from array import array
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
@@ -19,8 +21,10 @@ Logits: TypeAlias = NDArray[np.float32]
 
 #: llama_token_data of llama.h.
 _TOKEN_DATA = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
-#: Logits per block when the largest are looked for.
-_BLOCK = 128
+#: llama_token_data_array of llama.h: data, size, selected, sorted.
+_ARRAY = struct.Struct("@PNn?7x")
+#: Into how many the vocabulary is dealt when its largest logits are looked for.
+_N_HEAPS = 256
 _apply = keep_gil("llama_sampler_apply")
 _accept = keep_gil("llama_sampler_accept")
 
@@ -41,12 +45,12 @@ class Candidates:
         self._rows = np.zeros(n_vocab, _TOKEN_DATA)
         self._ids, self._logits = self._rows["id"], self._rows["logit"]
         self._all = np.arange(n_vocab, dtype=np.int32)
-        self._n_blocks = n_vocab // _BLOCK
-        self._offsets = np.arange(_BLOCK, dtype=np.int32)
-        data: Any = self._rows.ctypes.data_as(ctypes.POINTER(lib.llama_token_data))
-        self._data = data
-        self._c = lib.llama_token_data_array(data, n_vocab, -1, False)
-        self.pointer = ctypes.pointer(self._c)
+        self._n_even = n_vocab // _N_HEAPS * _N_HEAPS
+        self._address = self._rows.ctypes.data
+        array_ = lib.llama_token_data_array()
+        assert ctypes.sizeof(array_) == _ARRAY.size
+        self._memory = memoryview(array_).cast("B")
+        self.pointer = ctypes.pointer(array_)
 
     def take_all(self, logits: Logits) -> None:
         """Every token."""
@@ -58,48 +62,46 @@ class Candidates:
         """At least the ``k`` largest logits, in the vocabulary's order: what llama.cpp's top-k
         keeps of them is what it keeps of all.
 
-        The k-th largest of the blocks' maxima is no more than the k-th largest logit.
+        The vocabulary is dealt into ``_N_HEAPS`` heaps; the k-th largest of their maxima is no more
+        than the k-th largest logit, and seldom far from it.
         """
-        n_even = self._n_blocks * _BLOCK
-        if k >= self._n_blocks:
+        n_even = self._n_even
+        if k > _N_HEAPS or not n_even:
             return self.take_all(logits)
-        blocks = logits[:n_even].reshape(self._n_blocks, _BLOCK)
-        maxima = blocks.max(1)
-        bound = np.partition(maxima, -k)[-k]
+        maxima = logits[:n_even].reshape(-1, _N_HEAPS).max(0)
+        maxima.sort()
+        bound = maxima[-k]
         if not bound > -np.inf:  # fewer than k choices, or NaN
             return self.take_all(logits)
-        chosen = np.flatnonzero(maxima >= bound)
-        found = blocks[chosen]
-        rows, columns = np.nonzero(found >= bound)
-        n = len(rows)
-        self._ids[:n] = chosen[rows] * _BLOCK + columns
-        self._logits[:n] = found[rows, columns]
-        if n_even < len(logits):
-            rest = np.flatnonzero(logits[n_even:] >= bound) + n_even
-            self._ids[n : n + len(rest)] = rest
-            self._logits[n : n + len(rest)] = logits[rest]
-            n += len(rest)
+        chosen = (logits >= bound).nonzero()[0]
+        n = len(chosen)
+        self._ids[:n] = chosen
+        self._logits[:n] = logits[chosen]
         self._reset(n)
         return None
 
     def _reset(self, size: int) -> None:
-        c = self._c
-        c.data, c.size, c.selected, c.sorted = self._data, size, -1, False
+        _ARRAY.pack_into(self._memory, 0, self._address, size, -1, False)
 
     def selected(self) -> int:
-        """The token a chain has selected."""
-        c = self._c
-        return int(c.data[c.selected].id) if 0 <= c.selected < c.size else -1
+        """The token a chain has selected, -1 if none."""
+        address, size, selected, _ = _ARRAY.unpack_from(self._memory)
+        if not 0 <= selected < size:
+            return -1
+        if address == self._address:
+            return int(self._ids[selected])
+        return int(self._at(address, size)["id"][selected])
 
     def left(self) -> NDArray[Any]:
         """What a chain has left, likeliest first: ``id``, ``logit``, ``p``."""
-        c = self._c
-        data: Any = c.data
-        memory = (ctypes.c_char * (_TOKEN_DATA.itemsize * c.size)).from_address(
-            ctypes.addressof(data.contents)
-        )
-        kept = np.frombuffer(memoryview(memory), _TOKEN_DATA)
+        address, size, _, _ = _ARRAY.unpack_from(self._memory)
+        kept = self._at(address, size)
         return kept[np.argsort(-kept["p"], kind="stable")]
+
+    def _at(self, address: int, size: int) -> NDArray[Any]:
+        """Samplers may leave the candidates in memory of their own."""
+        memory = (ctypes.c_char * (_TOKEN_DATA.itemsize * size)).from_address(address)
+        return np.frombuffer(memoryview(memory), _TOKEN_DATA)
 
 
 class _Counts:
@@ -215,7 +217,7 @@ class Sampler:
                 candidates.take_all(logits)
             _apply(self._pointer, candidates.pointer)
             token = candidates.selected()
-        if token < 0 or not np.isfinite(logits[token]):
+        if token < 0 or not math.isfinite(logits[token]):
             raise NotFinite  # among NaN, or with everything banned, any choice is as bad
         self.accept(token)
         if not self._n_probs:
