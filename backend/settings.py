@@ -5,6 +5,7 @@ A flag beats the environment; ``CORRAL_X`` beats llama-server's ``LLAMA_ARG_X``.
 
 import argparse
 import dataclasses
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -63,6 +64,20 @@ def _keys(text: str) -> tuple[str, ...]:
     return keys
 
 
+def _adapters(text: str) -> tuple[tuple[Path, float], ...]:
+    """``FILE`` or ``FILE:SCALE``, separated by commas."""
+    found = []
+    for item in filter(None, text.split(",")):
+        name, colon, scale = item.rpartition(":")
+        try:
+            found.append((Path(name), float(scale)) if colon else (Path(item), 1.0))
+        except ValueError:  # a colon that belongs to the name
+            found.append((Path(item), 1.0))
+    if not found or not all(math.isfinite(scale) for _, scale in found):
+        raise ValueError("must name files, each with a finite scale or none")
+    return tuple(found)
+
+
 def _knob(
     default: Any,
     flags: str,
@@ -100,6 +115,13 @@ class Settings:
 
     flash_attn: bool | None = _knob(None, "-fa --flash-attn", "Context", "flash attention: on, off or auto; auto: on for a GPU, off for a CPU, where it is the slower one", _auto_flag)
 
+    lora: tuple[tuple[Path, float], ...] = _knob((), "--lora --lora-scaled", "Memory", "LoRA adapters, separated by commas: FILE, or FILE:SCALE", _adapters)
+    lora_init_without_apply: bool = _knob(False, "--lora-init-without-apply", "Memory", "load the adapters with scale 0, to be set later", _flag)
+    slot_save_path: Path | None = _knob(None, "--slot-save-path", "Memory", "folder in which clients may save and restore slots; default: they may not", Path)
+    cache_ram: int = _knob(2048, "-cram --cache-ram", "Memory", "MiB of host memory for prefixes that had to leave the cache; 0: none, -1: no limit", _between(-1, 2**31 - 1))
+    cache_disk: Path | None = _knob(None, "--cache-disk", "Memory", "folder for prefixes that shall survive a restart; default: none are kept", Path)
+    cache_disk_mb: int = _knob(4096, "--cache-disk-mb", "Memory", "MiB that folder may hold", _positive)
+
     host: str = _knob("127.0.0.1", "--host", "Server", "address to listen on")
     port: int = _knob(8080, "--port", "Server", "port to listen on; 0: any free one", _between(0, 65535))
     api_keys: tuple[str, ...] = _knob((), "--api-key", "Server", "keys that may use the server, separated by commas; default: none needed", _keys)
@@ -114,6 +136,24 @@ class Settings:
     top_k: int = _knob(40, "--top-k", "Sampling defaults", "keep the K likeliest tokens; 0: off", _between(0, 2**31 - 1))
     top_p: float = _knob(0.95, "--top-p", "Sampling defaults", "keep the likeliest tokens that add up to P; 1: off", _between(0, 1, float))
     min_p: float = _knob(0.05, "--min-p", "Sampling defaults", "drop tokens less likely than P times the likeliest; 0: off", _between(0, 1, float))
+    dynatemp_range: float = _knob(0.0, "--dynatemp-range", "Sampling defaults", "temperature goes up and down by this much, as the choice is unclear or clear; 0: off", _between(0, 100, float))
+    dynatemp_exponent: float = _knob(1.0, "--dynatemp-exp", "Sampling defaults", "how temperature follows the entropy", _between(0, 100, float))
+    typical_p: float = _knob(1.0, "--typical --typical-p", "Sampling defaults", "keep tokens of typical surprise that add up to P; 1: off", _between(0, 1, float))
+    top_n_sigma: float = _knob(-1.0, "--top-nsigma --top-n-sigma", "Sampling defaults", "keep logits within N standard deviations of the largest; -1: off", _between(-1, 100, float))
+    xtc_probability: float = _knob(0.0, "--xtc-probability", "Sampling defaults", "how often the likeliest tokens are left out; 0: off", _between(0, 1, float))
+    xtc_threshold: float = _knob(0.1, "--xtc-threshold", "Sampling defaults", "tokens likelier than this may be left out, but the last of them", _between(0, 1, float))
+    dry_multiplier: float = _knob(0.0, "--dry-multiplier", "Sampling defaults", "penalty for going on with a repetition; 0: off", _between(0, 100, float))
+    dry_base: float = _knob(1.75, "--dry-base", "Sampling defaults", "that penalty grows by this with each token repeated", _between(1, 100, float))
+    dry_allowed_length: int = _knob(2, "--dry-allowed-length", "Sampling defaults", "tokens that may be repeated freely", _count)
+    dry_penalty_last_n: int = _knob(64, "--dry-penalty-last-n", "Sampling defaults", "tokens looked at for repetitions; 0: off, -1: the context", _between(-1, 2**31 - 1))
+    mirostat: int = _knob(0, "--mirostat", "Sampling defaults", "keep the surprise steady, version 1 or 2; 0: off", _between(0, 2))
+    mirostat_tau: float = _knob(5.0, "--mirostat-ent", "Sampling defaults", "the surprise that mirostat aims at", _between(0, 100, float))
+    mirostat_eta: float = _knob(0.1, "--mirostat-lr", "Sampling defaults", "how fast mirostat corrects itself", _between(0, 1, float))
+    adaptive_target: float = _knob(-1.0, "--adaptive-target", "Sampling defaults", "keep the probability of chosen tokens near this (sampler adaptive_p); -1: off", _between(-1, 1, float))
+    adaptive_decay: float = _knob(0.9, "--adaptive-decay", "Sampling defaults", "how slowly adaptive_p forgets", _between(0, 0.99, float))
+    ignore_eos: bool = _knob(False, "--ignore-eos", "Sampling defaults", "go on when the model ends its answer", _flag)
+    context_shift: bool = _knob(False, "--context-shift", "Sampling defaults", "forget the oldest tokens when the context is full, instead of ending", _flag)
+    n_keep: int = _knob(0, "--keep", "Sampling defaults", "first tokens that a context shift keeps; -1: the prompt", _between(-1, 2**31 - 1))
     repeat_last_n: int = _knob(64, "--repeat-last-n", "Sampling defaults", "tokens looked at for penalties; 0: off, -1: the context", _between(-1, 2**31 - 1))
     repeat_penalty: float = _knob(1.0, "--repeat-penalty", "Sampling defaults", "penalty for repeated tokens; 1: off", _between(1e-6, 100, float))
     presence_penalty: float = _knob(0.0, "--presence-penalty", "Sampling defaults", "penalty for tokens that occurred; 0: off", _between(-100, 100, float))

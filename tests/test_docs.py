@@ -103,7 +103,7 @@ def test_every_route_of_the_api_is_documented(app: Litestar) -> None:
 
 
 def test_every_documented_route_exists(app: Litestar) -> None:
-    page = (ROOT / "docs" / "api.md").read_text()
+    page = re.sub(r"{[^}\n]*}", "{}", (ROOT / "docs" / "api.md").read_text())
     headings = set(re.findall(r"^## (GET|POST|PUT|PATCH|DELETE) (/\S+)$", page, re.MULTILINE))
     assert len(headings) >= 12
     assert headings <= api_routes(app)

@@ -479,6 +479,7 @@ def test_the_engine_is_configured_by_the_settings() -> None:
         n_threads=2,
         step_target_ms=40,
         check_tensors=True,
+        cache_ram_mib=2048,
     )
     assert engine_config(Settings(fake=True)).n_slots == 4
 

@@ -425,7 +425,6 @@ def test_an_unknown_route_points_to_the_nearest(http: httpx.Client) -> None:
     [
         *("/v1/embeddings", "/embedding", "/embeddings"),
         *("/rerank", "/reranking", "/v1/rerank"),
-        *("/lora-adapters", "/slots/0"),
     ],
 )
 def test_a_known_route_that_is_not_built_says_so(http: httpx.Client, path: str) -> None:

@@ -3,6 +3,7 @@ can exhaust a stack; errors name the line.
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -269,3 +270,15 @@ def _inverse(ranges: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]
     if start <= MAX_CODE_POINT:
         inverse.append((start, MAX_CODE_POINT))
     return tuple(inverse)
+
+
+def inside(item: Item) -> Iterator[Item]:
+    """An item and everything in it, at any depth, but not the rules it refers to."""
+    pending: list[Item] = [item]
+    while pending:
+        item = pending.pop()
+        yield item
+        if isinstance(item, Repeat):
+            pending.append(item.item)
+        elif isinstance(item, Choice):
+            pending += [inner for option in item.options for inner in option]

@@ -20,10 +20,10 @@ from corral.backend.engine.constraint.gbnf_lexemes import Cut, Run, lexemes
 def translate(source: str) -> str:
     """llguidance's grammar for a GBNF grammar. Raises ``BadConstraint``."""
     grammar = parse(source)
-    return LLMatcher.grammar_from_lark("\n".join(_Writer(grammar, lexemes(grammar)).lines()))
+    return LLMatcher.grammar_from_lark("\n".join(Writer(grammar, lexemes(grammar)).lines()))
 
 
-class _Writer:
+class Writer:
     """Every group becomes a rule of its own, so that the Lark text is not nested. Names in capitals
     are lexemes and their parts. Without a ``cut`` only single characters are lexemes."""
 

@@ -14,6 +14,7 @@ from llguidance import LLMatcher
 
 from corral.backend.engine.constraint.ecma import to_rust
 from corral.backend.engine.constraint.errors import BadConstraint
+from corral.backend.engine.constraint.formats import narrow
 
 Schema: TypeAlias = dict[str, Any]
 #: Where a subschema stands: the keys that lead to it.
@@ -45,20 +46,6 @@ _REFUSED: Final = frozenset(
 )
 #: What may stand there without asking for anything.
 _IDLE: Final[dict[str, Any]] = {"uniqueItems": False, "minContains": 0, "$recursiveAnchor": False}
-#: Formats of OpenAPI that are ranges of integers.
-_INTEGERS: Final = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
-#: Days that exist, and no leap seconds: their rules are more than a pattern can say.
-_MONTHS: Final = (
-    r"(?:\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|1\d|2[0-8])|\d{4}-(?:0[13-9]|1[0-2])-(?:29|30)"
-    r"|\d{4}-(?:0[13578]|1[02])-31"
-    r"|(?:\d\d(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)-02-29)"
-)
-_TIMES: Final = r"\d\d:\d\d:[0-5]\d"
-_NARROWER: Final = {
-    "date": f"^{_MONTHS}$",
-    "time": f"^{_TIMES}",
-    "date-time": f"^{_MONTHS}.{_TIMES}",
-}
 
 
 def translate(source: str) -> str:
@@ -274,7 +261,7 @@ def _check(schema: Schema, path: Path) -> None:
         if key in schema and _UNWRITABLE.search(json.dumps(schema[key], ensure_ascii=False)):
             message = "holds a control character that cannot be written without \\u"
             raise BadConstraint(message, place((*path, key)))
-    _check_format(schema)
+    narrow(schema)
     _check_count(schema, path)
 
 
@@ -285,17 +272,6 @@ def _pattern(pattern: str, path: Path) -> str:
         return to_rust(pattern)
     except ValueError as error:
         raise BadConstraint(str(error), place(path)) from None
-
-
-def _check_format(schema: Schema) -> None:
-    name = schema.get("format")
-    if not isinstance(name, str):
-        return
-    if name in _INTEGERS and schema.get("type") == "integer":
-        low, high = _INTEGERS[name]
-        schema["allOf"] = [*schema.get("allOf", []), {"minimum": low, "maximum": high}]
-    elif name in _NARROWER:
-        schema["allOf"] = [*schema.get("allOf", []), {"pattern": _NARROWER[name]}]
 
 
 def _check_count(schema: Schema, path: Path) -> None:

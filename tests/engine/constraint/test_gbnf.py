@@ -8,8 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from corral.backend.engine.constraint import BadConstraint
+from corral.backend.engine.constraint import BadConstraint, ConstraintFailed
 from corral.backend.engine.constraint.gbnf import parse
+from corral.backend.engine.constraint.gbnf_lark import Writer
 from corral.backend.engine.constraint.gbnf_lexemes import lexemes
 
 ARITHMETIC = r"""
@@ -208,3 +209,70 @@ def test_no_text_is_more_than_a_bad_grammar(text: str) -> None:
             parse(source)
         except BadConstraint as error:
             assert error.path.startswith("grammar")
+
+
+# --- lexemes ---------------------------------------------------------------------------------------
+
+_WORDS = (
+    *('"a"', '"b"', '"ab"', '"abc"', "[ab]", "[^a]", "[a-c]", '"é"', '"é" [à-ÿ]', '"("', '")"'),
+    *('""', ".", "[ \\n]*", "x", "y", "ws", "root"),
+)
+bodies = st.recursive(
+    st.sampled_from(_WORDS),
+    lambda inner: st.one_of(
+        st.builds("{} {}".format, inner, inner),
+        st.builds("({} | {})".format, inner, inner),
+        st.builds("({}){}".format, inner, st.sampled_from(["*", "+", "?", "{2}", "{0,2}"])),
+    ),
+    max_leaves=5,
+)
+spaces = st.sampled_from(['" "*', '| " " | "\\n" [ \\t]{0,2}', "[ ]?", '" "'])
+
+
+def compiled(kit: Any, lines: list[str]) -> Any:
+    return kit.compile("lark", "\n".join(lines))
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(bodies, bodies, bodies, spaces, st.integers(0, 2**32))
+def check_cut(kit: Any, root: str, x: str, y: str, ws: str, seed: int) -> None:
+    source = f'root ::= {root} | "(" root ")" ws\nx ::= {x}\ny ::= {y}\nws ::= {ws}'
+    grammar = parse(source)
+    cut = lexemes(grammar)
+    assert cut is not None
+    try:
+        plain = compiled(kit, list(Writer(grammar, None).lines()))
+    except BadConstraint:
+        return  # nothing can match it, or it is too ambiguous
+    quick = compiled(kit, list(Writer(grammar, cut).lines()))
+    rng = np.random.default_rng(seed)
+    try:
+        for _ in range(12):
+            np.testing.assert_array_equal(plain.mask(), quick.mask(), source)
+            assert (plain.may_stop, plain.must_stop) == (quick.may_stop, quick.must_stop)
+            allowed = [t for t in range(2, kit.letters.n_vocab) if plain.allows(t)]
+            likely = [t for t in allowed if kit.letters.pieces[t] in b"abc() \n"]
+            if not allowed:
+                break
+            token = int(rng.choice(likely if likely and rng.random() < 0.8 else allowed))
+            plain.accept(token)
+            quick.accept(token)
+    except ConstraintFailed:
+        pass
+
+
+def test_lexemes_change_nothing_but_the_cost(kit: Any) -> None:
+    check_cut(kit)
+
+
+def test_a_json_grammar_is_cut_into_whole_names_and_numbers() -> None:
+    grammar = parse(JSON)
+    lines = list(Writer(grammar, lexemes(grammar)).lines())
+    rules = [line for line in lines if line[0] in "rg"]
+    assert not [line for line in rules if "[" in line], "a lone character outside a lexeme"
+
+
+def test_a_grammar_too_large_to_look_at_is_cut_into_characters() -> None:
+    rules = "\n".join(f'r{i} ::= "a" r{(i + 1) % 400} | "b"' for i in range(400))
+    assert lexemes(parse(f"root ::= r0\n{rules}")) is None
+    assert lexemes(parse('root ::= "(" root ")" | (([a-z]{0,900}){0,2} "x"){0,2}')) is None
