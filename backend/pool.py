@@ -22,6 +22,7 @@ from corral.backend.engine.messages import (
     Accepted,
     Add,
     Done,
+    Embed,
     EngineConfig,
     Failed,
     ModelInfo,
@@ -53,7 +54,7 @@ _ids = itertools.count(1)
 class Request:
     """A request given to an engine: its outputs wait here, however slow the reader is."""
 
-    def __init__(self, add: Add) -> None:
+    def __init__(self, add: Add | Embed) -> None:
         self.add = add
         self.accepted: asyncio.Future[Accepted] = asyncio.get_running_loop().create_future()
         self.has_started = False
@@ -201,10 +202,10 @@ class Engine:
 
     # --- requests ---------------------------------------------------------------------------------
 
-    async def submit(self, add: Add) -> Request:
+    async def submit(self, add: Add | Embed) -> Request:
         """Gives a request to the engine; returns once it is tokenised, fits and has its place.
         Raises Refused or Broken. Leaving early aborts it."""
-        client = await self._ready_client(joins=add.joins)
+        client = await self._ready_client(joins=isinstance(add, Add) and add.joins)
         request = Request(add)
         client.submit(add)
         self._requests[add.id] = request
@@ -355,6 +356,9 @@ def engine_config(settings: Settings) -> EngineConfig:
         step_target_ms=settings.step_target_ms,
         check_tensors=settings.check_tensors,
         flash_attn=settings.flash_attn,
+        embeddings=settings.embeddings,
+        pooling="rank" if settings.reranking else settings.pooling,
+        n_ubatch=settings.n_ubatch,
         lora=tuple((str(path), scale) for path, scale in settings.lora),
         lora_init_without_apply=settings.lora_init_without_apply,
         slot_save_path=str(settings.slot_save_path or ""),

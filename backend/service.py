@@ -23,6 +23,7 @@ from corral.backend.engine.messages import ModelInfo, Snapshot
 from corral.backend.errors import CorralError, Refused
 from corral.backend.pool import Engine, Pool
 from corral.backend.settings import Settings
+from corral.backend.vectors import EmbedRequest, Vectors, compute
 
 log = logging.getLogger("corral")
 
@@ -73,6 +74,11 @@ class Service:
         return await self._answer(
             request.prompts, request.params, request.model, n=request.n, param="prompt"
         )
+
+    async def embed(self, request: EmbedRequest) -> Vectors:
+        """Computes vectors of texts, or scores of documents. Raises Refused, naming the input, or
+        Broken."""
+        return await compute(self._pool.get(request.model), request)
 
     async def render(self, request: ChatRequest) -> str:
         """The prompt text a conversation becomes."""

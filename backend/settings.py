@@ -10,9 +10,11 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from corral.backend.errors import Refused
+
+Pooling: TypeAlias = Literal["none", "mean", "cls", "last", "rank"]
 
 
 def _between(low: float, high: float, kind: Callable[[str], Any] = int) -> Callable[[str], Any]:
@@ -49,6 +51,12 @@ def _flag(text: str) -> bool:
 
 def _auto_flag(text: str) -> bool | None:
     return None if text == "auto" else _flag(text)
+
+
+def _pooling(text: str) -> str:
+    if text.lower() not in ("none", "mean", "cls", "last", "rank"):
+        raise ValueError("must be none, mean, cls, last or rank")
+    return text.lower()
 
 
 def _level(text: str) -> str:
@@ -121,6 +129,12 @@ class Settings:
     cache_ram: int = _knob(2048, "-cram --cache-ram", "Memory", "MiB of host memory for prefixes that had to leave the cache; 0: none, -1: no limit", _between(-1, 2**31 - 1))
     cache_disk: Path | None = _knob(None, "--cache-disk", "Memory", "folder for prefixes that shall survive a restart; default: none are kept", Path)
     cache_disk_mb: int = _knob(4096, "--cache-disk-mb", "Memory", "MiB that folder may hold", _positive)
+
+    embeddings: bool = _knob(False, "--embeddings --embedding", "Embeddings", "compute vectors of texts too, with a model made to generate; one made for vectors needs no flag", _flag)
+    pooling: Pooling | None = _knob(None, "--pooling", "Embeddings", "how the vectors of its tokens become one of a text: none, mean, cls, last or rank; default: the model's own", _pooling)
+    reranking: bool = _knob(False, "--reranking --rerank", "Embeddings", "score documents for a query, as pooling rank; a model whose file says that it does needs no flag", _flag)
+    embd_normalize: int = _knob(2, "--embd-normalize", "Embeddings", "length of the vectors: 2 Euclidean, 1 taxicab, another P that norm, 0 the largest number is 32760, -1 as computed", _between(-1, 2**31 - 1))
+    n_ubatch: int = _knob(0, "-ub --ubatch-size", "Embeddings", "most tokens of a text that the model must see at once; 0: what the model takes, up to 8192", _count, "UBATCH")
 
     host: str = _knob("127.0.0.1", "--host", "Server", "address to listen on")
     port: int = _knob(8080, "--port", "Server", "port to listen on; 0: any free one", _between(0, 65535))

@@ -24,8 +24,6 @@ _KIND_BY_STATUS = {
     404: "not_found",
     413: "too_large",
 }
-# Routes of OpenAI, Anthropic and llama-server that are not built, with and without /v1.
-_PLANNED = (*("/embedding", "/embeddings", "/rerank", "/reranking"),)
 ErrorPage: TypeAlias = Callable[[AnyRequest, CorralError], Response[Any]]
 
 
@@ -71,7 +69,7 @@ def is_api_path(request: AnyRequest) -> bool:
         for route in request.app.routes
         if any("operation" in handler.opt for handler in getattr(route, "route_handlers", ()))
     }
-    return path.split("/")[1] in heads or _is_planned(path)
+    return path.split("/")[1] in heads
 
 
 def on_page(request: AnyRequest, error: CorralError) -> Response[Any]:
@@ -80,17 +78,10 @@ def on_page(request: AnyRequest, error: CorralError) -> Response[Any]:
     return failed(error, request) if page is None else page(request, error)
 
 
-def _is_planned(path: str) -> bool:
-    path = path.removeprefix("/v1").rstrip("/")
-    return any(f"{path}/".startswith(f"{p}/") for p in _PLANNED)
-
-
 def _unknown_route(request: AnyRequest) -> Refused:
     path = request.scope["path"]
     message = f"There is no route {request.method} {path[:200]}."
-    if _is_planned(path):
-        message = f"{request.method} {path[:200]} is not supported yet"
-    elif near := nearest(path, route_paths(request.app)):
+    if near := nearest(path, route_paths(request.app)):
         message += f" Did you mean {near}?"
     return Refused(message, kind="not_found")
 

@@ -12,25 +12,30 @@ MAX_PROMPTS, MAX_ANSWERS = 1024, 4096
 Prompts: TypeAlias = str | list[int | str | list[int | str] | dict[str, Any]] | dict[str, Any]
 
 
-def prompts(given: Prompts, n_vocab: int, *, n: int = 1, at: str = "prompt") -> tuple[Prompt, ...]:
-    """The prompts of a request that wants ``n`` answers to each.
+def prompts(
+    given: Prompts, n_vocab: int, *, n: int = 1, at: str = "prompt", most: int = MAX_PROMPTS
+) -> tuple[Prompt, ...]:
+    """The prompts of a request that wants ``n`` answers to each, ``most`` prompts at most.
 
     A list is several prompts when it holds lists, or nothing but texts; else it is one prompt of
     token ids and texts. Raises ``Refused`` for media, ids the model does not have, and too many.
     """
-    if not _is_several(given):
+    if not is_several(given):
         return (_prompt(given, n_vocab, at),)
     found = tuple(_prompt(one, n_vocab, f"{at}[{i}]") for i, one in enumerate(given))
-    if len(found) > MAX_PROMPTS or len(found) * n > MAX_ANSWERS:
+    if len(found) > most:
+        raise Refused(f"{at}: {len(found)} are too many; at most {most}", param=at)
+    if n > 1 and len(found) * n > MAX_ANSWERS:
         message = (
             f"{at}: {len(found)} prompts with {n} answers each are too many; "
-            f"at most {MAX_PROMPTS} prompts and {MAX_ANSWERS} answers"
+            f"at most {MAX_ANSWERS} answers"
         )
         raise Refused(message, param=at)
     return found
 
 
-def _is_several(given: Any) -> bool:
+def is_several(given: Any) -> bool:
+    """Whether it is a list of prompts, and not one."""
     if not isinstance(given, list) or not given:
         return False
     has_lists = any(isinstance(part, list | dict) for part in given)

@@ -141,6 +141,7 @@ def _generation(
         on_started=on_started,
     )
     core.memory.configure(config)
+    core.prepare()
     return core
 
 

@@ -18,6 +18,7 @@ from corral.backend.engine.messages import (
     Add,
     Call,
     Command,
+    Embed,
     EngineConfig,
     FrameReader,
     LoadFailed,
@@ -119,7 +120,7 @@ class EngineClient:
             start_new_session=True,  # Ctrl-C in a terminal is the server's to handle
         )
 
-    def submit(self, add: Add) -> None:
+    def submit(self, add: Add | Embed) -> None:
         """Sends a request; its outputs come through ``on_outputs``."""
         self._send(add)
 

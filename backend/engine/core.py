@@ -144,6 +144,10 @@ class EngineCore:
 
     # --- requests come ----------------------------------------------------------------------------
 
+    def prepare(self) -> None:
+        """Builds now what the first constrained request would hold every stream up for."""
+        self._admission.prepare()
+
     def admit(self, add: Add) -> Admitted | Failed:
         """Tokenises a request and decides whether it may come in. For one other thread to call."""
         if not add.joins and self._n_admitted - self._n_ended >= self._max_open:

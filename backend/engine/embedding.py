@@ -111,6 +111,8 @@ class EmbeddingCore:
         """Tokenises all inputs; one that cannot be computed refuses the request."""
         if self._n_admitted - self._n_ended >= self._max_open:
             return Failed(embed.id, "queue_full", "all slots are busy and the queue is full")
+        if not embed.inputs:
+            return Failed(embed.id, "invalid", "there is no input", param="inputs")
         found: list[array[int]] = []
         limit = self.model.n_input if embed.truncate else None
         for i, given in enumerate(embed.inputs):

@@ -50,7 +50,7 @@ class FakeEmbedder:
         tokens: list[int] = []
         for part in parts:
             tokens += [part] if isinstance(part, int) else part.encode("utf-8", "replace")
-        tail = [_END] if not parts or isinstance(parts[-1], str) else []
+        tail = [_END] if parts and isinstance(parts[-1], str) else []
         return tokens[: None if limit is None else max(0, limit - len(tail))] + tail
 
     def tokenize_pair(self, query: str, document: str, limit: int | None = None) -> list[int]:

@@ -420,20 +420,6 @@ def test_an_unknown_route_points_to_the_nearest(http: httpx.Client) -> None:
     assert "Did you mean" not in http.get("/qqqqqqqq").json()["error"]["message"]
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        *("/v1/embeddings", "/embedding", "/embeddings"),
-        *("/rerank", "/reranking", "/v1/rerank"),
-    ],
-)
-def test_a_known_route_that_is_not_built_says_so(http: httpx.Client, path: str) -> None:
-    reply = http.post(path, json={})
-    assert reply.status_code == 404
-    message = reply.json()["error"]["message"]
-    assert "not supported yet" in message and "Did you mean" not in message
-
-
 def test_a_wrong_method_says_which_are_right(http: httpx.Client) -> None:
     reply = http.get("/v1/chat/completions")
     assert reply.status_code == 405

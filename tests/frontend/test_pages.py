@@ -159,7 +159,7 @@ async def test_a_refused_name_gets_a_page_where_people_look_and_json_where_progr
 @pytest.mark.parametrize("accept", ["text/html,*/*;q=0.8", "*/*"])
 @pytest.mark.parametrize(
     ("path", "for_people"),
-    [("/nowhere", True), ("/c", True), ("/v1/nowhere", False), ("/embeddings", False)],
+    [("/nowhere", True), ("/c", True), ("/v1/nowhere", False), ("/embeddings/x", False)],
 )
 async def test_a_browser_that_is_lost_gets_a_page_and_a_program_gets_json(
     client: Client, path: str, accept: str, for_people: bool

@@ -132,7 +132,7 @@ def client(server: Serving) -> Iterator[httpx.Client]:
         yield http
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def serve() -> object:
     """Starts servers of a test's own: ``with serve("--flag", …) as server``."""
     return serving

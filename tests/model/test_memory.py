@@ -1,12 +1,14 @@
 """LoRA sets, saved states and tiers on the real model."""
 
 import math
+import time
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import gguf
+import httpx
 import numpy as np
 import pytest
 
@@ -250,3 +252,23 @@ def test_the_fingerprint_tells_layouts_of_the_cache_apart(model: Llama, model_pa
         found.append(other.fingerprint)
         other.close()
     assert found[0] == model.fingerprint != found[1]
+
+
+def test_a_prompt_survives_a_restart_of_the_server(
+    serve: Callable[..., Any], tmp_path: Path, adapters: list[Path]
+) -> None:
+    flags = ["--threads", "1", "--ctx-size", "1024", "--data-dir", str(tmp_path / "data")]
+    flags += ["--cache-disk", str(tmp_path / "prefixes"), "--lora-scaled", f"{adapters[0]}:0.5"]
+    body = {"prompt": LONG, "n_predict": 4, "temperature": 0}
+    cached = []
+    for _ in range(2):
+        with serve(*flags) as server, httpx.Client(base_url=server.url, timeout=60) as http:
+            assert http.get("/lora-adapters").json()[0]["scale"] == 0.5
+            cached.append(http.post("/completion", json=body).json()["timings"]["cache_n"])
+            written = tmp_path / "prefixes"
+            deadline = time.monotonic() + 30
+            while not list(written.glob("*.prefix")) and time.monotonic() < deadline:
+                http.get("/health")
+            if len(cached) == 2:
+                assert "corral_disk_reads_total 1.0" in http.get("/metrics").text
+    assert cached[0] == 0 and cached[1] > 80

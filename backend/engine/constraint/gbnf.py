@@ -11,8 +11,10 @@ from corral.backend.engine.constraint.errors import BadConstraint
 
 #: Groups inside groups.
 MAX_NESTING: Final = 100
-#: Repetitions a grammar may count; llama.cpp's own limit.
+#: How often a repetition may repeat; llama.cpp's own limit.
 MAX_REPEAT: Final = 2_000
+#: Repetitions in a grammar.
+MAX_REPEATS: Final = 2_000
 MAX_CODE_POINT: Final = 0x10FFFF
 
 
@@ -54,6 +56,8 @@ class Choice:
 
 
 Item: TypeAlias = Chars | Ref | Token | Repeat | Choice
+#: Items that stand together.
+Run: TypeAlias = tuple[Item, ...]
 Grammar: TypeAlias = dict[str, Choice]
 
 
@@ -103,6 +107,7 @@ class _Reader:
     def __init__(self, source: str) -> None:
         self._source = source
         self._at = 0
+        self._n_repeats = 0
         self.rules: Grammar = {}
         self.used: dict[str, int] = {}
 
@@ -191,6 +196,9 @@ class _Reader:
     def _repeat(self, text: str, items: list[Item]) -> None:
         if not items:
             raise self.bad(f"nothing stands before {text!r}")
+        self._n_repeats += 1
+        if self._n_repeats > MAX_REPEATS:
+            raise self.bad(f"holds more than {MAX_REPEATS} repetitions")
         low: int
         high: int | None
         if text[0] == "{":

@@ -3,10 +3,8 @@
 from collections.abc import Iterable
 from typing import Final, TypeAlias
 
-from corral.backend.engine.constraint.gbnf import Chars, Choice, Grammar, Item, Ref, Repeat
+from corral.backend.engine.constraint.gbnf import Chars, Choice, Grammar, Item, Ref, Repeat, Run
 
-#: Items of a sequence that stand together.
-Run: TypeAlias = tuple[Item, ...]
 #: A set of characters: one bit for each class of those that the grammar treats alike.
 Set: TypeAlias = int
 

@@ -11,10 +11,11 @@ from corral.backend.engine.constraint.gbnf import (
     Item,
     Ref,
     Repeat,
+    Run,
     Token,
     parse,
 )
-from corral.backend.engine.constraint.gbnf_lexemes import Cut, Run, lexemes
+from corral.backend.engine.constraint.gbnf_lexemes import Cut, lexemes
 
 
 def translate(source: str) -> str:

@@ -18,13 +18,13 @@ from corral.backend.engine.constraint.gbnf import (
     Item,
     Ref,
     Repeat,
+    Run,
     Token,
     inside,
 )
 from corral.backend.engine.constraint.gbnf_automaton import (
     Analysis,
     Automaton,
-    Run,
     Set,
     TooLarge,
 )
@@ -167,7 +167,7 @@ class _Follows:
                 case Ref(name):
                     self._after_rule[name] = self._after_rule.get(name, 0) | after
                 case Repeat(inner, _, high) if high != 0:
-                    self._visit((inner,), after | first)
+                    self._visit((inner,), after if high == 1 else after | first)
                 case Choice(options):
                     for option in options:
                         self._visit(option, after)

@@ -73,13 +73,13 @@ def locate(source: str, message: str) -> Path:
     _prepare(root)
     shared = {key: root[key] for key in ("$defs", "definitions", "$schema") if key in root}
     path: Path = ()
-    schema, n_left = root, 300
+    schema, n_left = root, 3_000_000  # characters: about a third of a second
     while True:
         for below, child in _children(schema, path):
-            n_left -= 1
+            text = json.dumps({**shared, **child}, ensure_ascii=False)
+            n_left -= len(text)
             if n_left < 0:
                 return path
-            text = json.dumps({**shared, **child}, ensure_ascii=False)
             if LLMatcher.validate_grammar(_grammar(text)).strip() == message:
                 path, schema = below, child
                 break

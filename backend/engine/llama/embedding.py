@@ -165,20 +165,19 @@ class EmbeddingModel(Inputs):
         ``all_logits``, otherwise the last; of a model that ranks, the scores of the whole row.
         Valid until the next call. Raises ``DecodeFailed``."""
         assert sum(len(r.tokens) for r in rows) <= self.n_batch and len(rows) <= self.n_seq_max
-        # Models without memory give all vectors, asked or not, and complain when not asked.
-        gives_all = not self._memory or self.pooling == "rank"
-        self._batch.fill([r._replace(all_logits=True) for r in rows] if gives_all else rows)
+        # A context for vectors gives all of them, asked or not, and complains when not asked.
+        self._batch.fill([row._replace(all_logits=True) for row in rows])
         rc = lib.llama_decode(self._ctx, self._batch.c)
         if rc != 0:
             raise DecodeFailed(rc)
         if self.pooling == "rank":
             get = lib.llama_get_embeddings_seq
             return [self._array(get(self._ctx, row.seq_id), 1) for row in rows]
-        counts = [len(r.tokens) if gives_all or r.all_logits else 1 for r in rows]
-        vectors = self._array(lib.llama_get_embeddings(self._ctx), sum(counts))
+        n = sum(len(row.tokens) for row in rows)
+        vectors = self._array(lib.llama_get_embeddings(self._ctx), n)
         found, end = [], 0
-        for row, n in zip(rows, counts, strict=True):
-            begin, end = end, end + n
+        for row in rows:
+            begin, end = end, end + len(row.tokens)
             found.append(vectors[begin if row.all_logits else end - 1 : end])
         return found
 

@@ -41,8 +41,8 @@ class Inputs(Vocabulary):
                 tokens.append(part)
             else:
                 tokens += self.tokenize(part, add_special=False, parse_special=True)
-        head = self._head if not parts or isinstance(parts[0], str) else []
-        tail = self._tail if not parts or isinstance(parts[-1], str) else []
+        head = self._head if parts and isinstance(parts[0], str) else []
+        tail = self._tail if parts and isinstance(parts[-1], str) else []
         if head and tokens[:1] == head:
             head = []
         if tail and tokens[-1:] == tail:

@@ -29,6 +29,13 @@ def test_an_answer_ends_at_its_closing_brace(kit: Any) -> None:
     assert not state.allows(kit.tokens("\n")[0])
 
 
+def test_an_answer_ends_where_only_empty_rules_are_left(kit: Any) -> None:
+    start = kit.compile("gbnf", 'root ::= [^a]{2} "" | "(" root ")"')
+    assert [kit.follow(start, t).must_stop for t in ("", "b", "bc", "(bc", "(bc)")] == [
+        *(False, False, True, False, True),
+    ]
+
+
 def test_an_end_is_allowed_exactly_where_the_answer_is_complete(kit: Any) -> None:
     (end,) = kit.letters.eog_tokens
     start = kit.compile("regex", "[0-9]{2,3}")
