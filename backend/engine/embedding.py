@@ -38,9 +38,6 @@ from corral.backend.engine.rounds import Job, Piece, Rounds
 
 log = logging.getLogger("corral.engine")
 
-#: Tokens in a call. More are no faster, and nobody else gets a turn meanwhile.
-CALL_TOKENS = 512
-
 
 class Embedder(Protocol):
     """What this needs of a model: ``llama.embedding.EmbeddingModel``, or the fake."""
@@ -51,6 +48,7 @@ class Embedder(Protocol):
     width: int
     n_input: int
     n_batch: int
+    n_call: int
     n_seq_max: int
     n_vocab: int
     can_split: bool
@@ -160,10 +158,12 @@ class EmbeddingCore:
 
     # --- a step -----------------------------------------------------------------------------------
 
-    def step(self, room: int = CALL_TOKENS) -> list[Output]:
-        """One call of about ``room`` tokens; returns what came of it."""
+    def step(self, room: int | None = None) -> list[Output]:
+        """One call, of about ``room`` tokens if that is less than the model likes best; returns
+        what came of it."""
         self._start_waiting()
-        pieces = self._rounds.plan(max(1, min(room, self.model.n_batch)))
+        most = min(self.model.n_call, self.model.n_batch)
+        pieces = self._rounds.plan(most if room is None else max(1, min(room, most)))
         if pieces:
             self._n_steps += 1
             self._run(pieces)

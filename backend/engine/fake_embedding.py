@@ -36,6 +36,7 @@ class FakeEmbedder:
         self.width = 1 if pooling == "rank" else width
         self.n_input = n_input
         self.n_batch = n_batch if can_split else max(n_batch, n_input)
+        self.n_call = n_batch
         self.n_seq_max = n_seq_max
         self.n_vocab = _N_VOCAB
         self.can_split = can_split

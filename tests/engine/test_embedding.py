@@ -272,7 +272,9 @@ def test_progress_and_counts_add_up() -> None:
 # --- beside generation --------------------------------------------------------------------------
 
 
-def cores(*, generation: bool = True, vectors: bool = True, scores: bool = True) -> Cores:
+def cores(
+    *, generation: bool = True, vectors: bool = True, scores: bool = True, **options: Any
+) -> Cores:
     runner = FakeLlama(n_ctx=256, n_slots=2, n_seq_max=8)
     budget = PromptBudget(n_batch=64)
 
@@ -285,6 +287,7 @@ def cores(*, generation: bool = True, vectors: bool = True, scores: bool = True)
         generation=core if generation else None,
         vectors=make("mean") if vectors else None,
         scores=make("rank") if scores else None,
+        **options,
     )
 
 
@@ -309,6 +312,19 @@ def test_answers_vectors_and_scores_go_on_together() -> None:
     assert len(end.slots) == 2 and all(r.state == "idle" for r in end.slots)
     assert end.counters.prompt_tokens == 3 + 20 * 61 + 20 * len("words|some words|")
     assert end.counters.predicted_tokens > 0
+
+
+def test_calls_are_small_beside_answers_and_full_without() -> None:
+    both = cores(scores=False, room=lambda n_generating: 8 + n_generating)
+    for command in (Add(id=1, prompt="abc", max_tokens=5), Embed(id=2, inputs=["x" * 60] * 20)):
+        admitted = both.admit(command)
+        assert not isinstance(admitted, Failed)
+        both.add(admitted)
+    while both.has_work:
+        both.step()
+    assert both._vectors is not None and isinstance(both._vectors.model, FakeEmbedder)
+    sizes = [sum(call) for call in both._vectors.model.calls]
+    assert sizes[:3] == [9, 9, 9] and max(sizes) == 64
 
 
 def test_vectors_beside_answers_show_as_rows_behind_the_slots() -> None:

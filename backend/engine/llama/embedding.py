@@ -27,16 +27,17 @@ from corral.backend.engine.messages import ModelInfo, Pooling
 N_ROWS = 64
 #: Longest input a model that must see it whole takes by default: its buffers grow with it.
 N_WHOLE = 8192
-#: From here on plain attention's buffers, which grow with the square, get too large.
-_N_FLASH = 1024
+#: Tokens in one call. On a CPU more are no faster, and nobody else gets a turn meanwhile.
+N_CALL_CPU, N_CALL_GPU = 128, 512
 
 
 class EmbeddingModel(Inputs):
     """A model (``llama_model *``) with a context for vectors. Raises ``LoadError``.
 
     ``n_input``: tokens of the longest input. ``can_split``: an input may come in several calls, in
-    order, as the model reads from left to right. ``n_batch``: most tokens in a call. ``pooling``
-    None takes the file's own; ``n_ctx`` and ``n_ubatch`` 0 what the model allows.
+    order, as the model reads from left to right. ``n_batch``: most tokens in a call; ``n_call``: as
+    many as are good in one. ``pooling`` None takes the file's own; ``n_ctx`` and ``n_ubatch`` 0
+    what the model allows.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class EmbeddingModel(Inputs):
             cells = self.n_batch = max(self.n_input, min(n_batch, n_ubatch or n_batch))
         if self.n_input < 1:
             raise LoadError("the context has no room for an input; set --ctx-size to more")
+        self.n_call = N_CALL_GPU if lib.llama_supports_gpu_offload() else N_CALL_CPU
         self.n_seq_max = min(N_ROWS, self.n_batch)
         self._ctx = self._new_context(cells, n_threads, flash_attn)
         self._memory = lib.llama_get_memory(self._ctx)
@@ -86,8 +88,9 @@ class EmbeddingModel(Inputs):
         params.embeddings = True
         params.pooling_type = POOLINGS.index("rank" if self.pooling == "rank" else "none")
         if flash_attn is None:
-            is_wide = not self.can_split and self.n_batch > _N_FLASH
-            flash_attn = is_wide or bool(lib.llama_supports_gpu_offload())
+            # Without it the texts of a call that do not look at each other are multiplied all the
+            # same: three times slower at 512 tokens, and buffers that grow with the square.
+            flash_attn = not self.can_split or bool(lib.llama_supports_gpu_offload())
         # On is a wish: not all shapes of heads have a kernel for it.
         params.flash_attn_type = (
             lib.LLAMA_FLASH_ATTN_TYPE_AUTO if flash_attn else lib.LLAMA_FLASH_ATTN_TYPE_DISABLED
