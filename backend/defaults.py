@@ -25,7 +25,7 @@ def effective(params: Params, settings: Settings, recommended: Mapping[str, floa
         picked["seed"] = None
     rest = {name: _pick(name, params, settings, recommended) for name in _REST}
     if rest["constraint"] is None:
-        rest["constraint"] = _constraint(settings)
+        rest["constraint"] = constraint(settings)
     return Effective(sampling=Sampling(**picked), **rest)
 
 
@@ -35,16 +35,20 @@ def _pick(name: str, params: Params, settings: Settings, recommended: Mapping[st
         return asked
     default = _DEFAULTS[name]
     flag = None if name in _NO_FLAG else getattr(settings, name, None)
-    if flag is not None and flag != default:
+    # One that was given counts, be it the default: the model's own must not take its place.
+    if flag is not None and (flag != default or name in settings.given):
         return flag
     value = recommended.get(name)
     return default if value is None else type(default)(value)
 
 
-def _constraint(settings: Settings) -> Constraint | None:
+def constraint(settings: Settings) -> Constraint | None:
     """The constraint that a flag puts on every answer."""
-    if schema := getattr(settings, "json_schema", None):
-        return Constraint("json_schema", schema)
-    if grammar := getattr(settings, "grammar", None):
-        return Constraint("gbnf", grammar)
-    return None
+    if settings.json_schema:
+        return Constraint("json_schema", settings.json_schema)
+    return from_grammar(settings.grammar) if settings.grammar else None
+
+
+def from_grammar(source: str) -> Constraint:
+    """A grammar that begins with ``%llguidance`` is Lark, as on llama-server; others are GBNF."""
+    return Constraint("lark" if source.startswith("%llguidance") else "gbnf", source)

@@ -32,6 +32,7 @@ from corral.backend.engine.messages import (
     Stats,
 )
 from corral.backend.errors import Broken, CorralError, from_engine
+from corral.backend.placement import llama_options
 from corral.backend.settings import Settings
 
 log = logging.getLogger("corral.pool")
@@ -340,7 +341,7 @@ def next_request_id() -> int:
 def model_name(settings: Settings) -> str:
     """What the served model is called: its alias, or its file's name."""
     if settings.alias:
-        return settings.alias
+        return settings.alias.split(",")[0]
     return "fake" if settings.model is None else Path(settings.model).stem
 
 
@@ -365,5 +366,6 @@ def engine_config(settings: Settings) -> EngineConfig:
         cache_ram_mib=settings.cache_ram,
         cache_disk=str(settings.cache_disk or ""),
         cache_disk_mib=settings.cache_disk_mb,
+        llama=llama_options(settings),
         fake=settings.fake,
     )

@@ -17,7 +17,7 @@ _MAX_AGE_S = 30 * 24 * 3600
 @route("/login", http_method=LOOK, status_code=200, sync_to_thread=False)
 def login_page(request: AnyRequest) -> Response[str] | Response[bytes]:
     """Asks for a key, when there are any."""
-    if not cast(Settings, request.app.state.settings).api_keys:
+    if not cast(Settings, request.app.state.settings).keys:
         return go("/")
     return page(
         request,
@@ -35,7 +35,7 @@ async def login(request: AnyRequest) -> Response[str] | Response[bytes]:
     key, target = str(form.get("key", "")).strip(), _inside(form.get("next"))
     settings = cast(Settings, request.app.state.settings)
     # All of them, always: the time must tell nothing.
-    known = [hmac.compare_digest(key.encode(), k.encode()) for k in settings.api_keys]
+    known = [hmac.compare_digest(key.encode(), k.encode()) for k in settings.keys]
     if not any(known):
         error = "This key is not known here."
         return page(request, "login.html", status=401, title="Log in", next=target, error=error)

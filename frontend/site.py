@@ -31,7 +31,8 @@ class Site:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._templates.globals["static"] = assets.base
+        self._templates.globals["root"] = settings.api_prefix
+        self._templates.globals["static"] = settings.api_prefix + assets.base
 
     def html(self, template: str, **view: object) -> str:
         """A template with what it sees."""

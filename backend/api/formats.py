@@ -5,11 +5,10 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from corral.backend.defaults import from_grammar
 from corral.backend.engine.messages import Constraint
 from corral.backend.errors import Refused
 
-#: A grammar that begins so is Lark, as on llama-server.
-_LARK = "%llguidance"
 _NAME = re.compile(r"^[a-zA-Z0-9_-]{1,64}$")
 _ANY_OBJECT: dict[str, Any] = {"type": "object"}
 
@@ -53,8 +52,7 @@ def _all(body: Formatted) -> list[Demanded | None]:
 def _grammar(source: str | None) -> Demanded | None:
     if not source:
         return None
-    kind = Constraint("lark" if source.startswith(_LARK) else "gbnf", source)
-    return Demanded(kind, "grammar")
+    return Demanded(from_grammar(source), "grammar")
 
 
 def _response_format(given: dict[str, Any]) -> Demanded | None:

@@ -16,6 +16,7 @@ from corral.backend.api.anthropic_errors import HEADER, is_anthropic, request_id
 from corral.backend.api.failures import failed, is_api_path, on_page
 from corral.backend.api.wire import AnyRequest
 from corral.backend.errors import Refused
+from corral.backend.listening import is_path
 
 COOKIE = "corral_key"
 LOGIN = "/login"
@@ -55,11 +56,16 @@ def _cookie(headers: Headers) -> str | None:
 class Gate:
     """Stands before the router, so that without a key nobody learns which paths exist."""
 
-    def __init__(self, app: ASGIApp, *, keys: Sequence[str], host: str) -> None:
-        """``host`` is the address the server is bound to."""
+    def __init__(
+        self, app: ASGIApp, *, keys: Sequence[str], hosts: Sequence[str], has_login: bool = True
+    ) -> None:
+        """``hosts`` are the addresses the server is bound to; ``has_login``: browsers without a
+        key are sent to a page that asks for one."""
         self._app = app
         # A cookie or key belongs to one name, so with keys any name will do.
-        self._is_private = not keys and _is_loopback(host)
+        names = [host for host in hosts if not is_path(host)]
+        self._is_private = not keys and bool(names) and all(map(_is_loopback, names))
+        self._has_login = has_login
         self._keys = tuple(keys)
         self._sessions = tuple(session_value(key) for key in keys)
 
@@ -88,7 +94,8 @@ class Gate:
         session = _cookie(headers)
         if session is not None and is_key(session, self._sessions):
             return _across(request) if method not in _SAFE else None
-        if method in ("GET", "HEAD") and "text/html" in headers.get("accept", ""):
+        wants_page = method in ("GET", "HEAD") and "text/html" in headers.get("accept", "")
+        if self._has_login and wants_page:
             return Response(
                 b"",
                 status_code=303,
@@ -122,8 +129,8 @@ def _across(request: AnyRequest) -> Response[bytes] | None:
 def _unknown_name(request: AnyRequest) -> Response[bytes] | Response[str] | None:
     """Refuses a name that is not loopback's: any site could point one of its own at this server and
     read what it has."""
-    path = request.scope["path"]
-    if path in _PROBES:
+    path, (_, port) = request.scope["path"], request.scope.get("server") or (None, None)
+    if path in _PROBES or port is None:  # no site leads a browser to a UNIX socket
         return None
     try:
         name = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""

@@ -130,7 +130,14 @@ def _model(service: Service) -> Model:
         size=info.size_bytes,
         ftype=info.ftype,
     )
-    return Model(id=service.model_name, created=service.created, meta=meta)
+    settings = service.settings
+    return Model(
+        id=service.model_name,
+        aliases=settings.alias.split(",")[1:],
+        tags=[tag for tag in settings.tags.split(",") if tag],
+        created=service.created,
+        meta=meta,
+    )
 
 
 @route(
@@ -160,7 +167,7 @@ async def model(request: AnyRequest, model_id: FromPath[str]) -> Response[bytes]
     """One model; its name may hold slashes."""
     found = _model(service_of(request))
     name = model_id.lstrip("/")
-    if name != found.id:
+    if name not in (found.id, *found.aliases):
         raise Refused(
             f"There is no model {name[:100]!r}; there is {found.id!r}",
             kind="model_not_found",

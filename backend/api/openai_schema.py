@@ -271,9 +271,12 @@ class ModelMeta(Struct, frozen=True, kw_only=True):
 
 
 class Model(Struct, frozen=True, kw_only=True):
-    """A model that is served. ``created``: when this server began to serve it."""
+    """A model that is served. ``created``: when this server began to serve it; ``aliases``: its
+    other names; ``tags``: the operator's words for it."""
 
     id: str
+    aliases: list[str] = []
+    tags: list[str] = []
     object: str = "model"
     created: int
     owned_by: str = "corral"

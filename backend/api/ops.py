@@ -12,7 +12,7 @@ from corral.backend.api.native_schema import Slot
 from corral.backend.api.openapi import Operation, Parameter, document
 from corral.backend.api.serving import service_of
 from corral.backend.api.wire import AnyRequest, reply
-from corral.backend.errors import Broken, CorralError, from_engine
+from corral.backend.errors import Broken, CorralError, Refused, from_engine
 from corral.backend.service import Service
 
 _TAG = "Operations"
@@ -75,12 +75,15 @@ async def health(request: AnyRequest) -> Response[bytes]:
                 name="fail_on_no_slot", where="query", help="1: answer 503 when none is idle"
             ),
         ),
-        errors=(400, 401, 503),
+        errors=(400, 401, 501, 503),
     ),
 )
 async def slots(request: AnyRequest) -> Response[Any]:
     """One row a slot, as of the engine's last report."""
     service = service_of(request)
+    if not service.settings.slots_endpoint:
+        message = "/slots is switched off: the server was started with --no-slots"
+        raise Refused(message, kind="not_supported")
     snapshot, info = service.snapshot, service.info
     if snapshot is None or info is None:
         raise unready(service) or from_engine("loading", "Loading model")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from corral.backend.api.formats import Demanded
 from corral.backend.chat.types import Params
 from corral.backend.errors import Refused
+from corral.backend.samplers import samplers
 
 if TYPE_CHECKING:
     from corral.backend.api.generation import GenerationBody, LoraScale
@@ -23,29 +24,6 @@ _SAME = (
     *("min_keep", "ignore_eos", "post_sampling_probs", "cache_prompt", "id_slot"),
     *("context_shift", "n_keep", "n_discard", "n_indent", "t_max_predict_ms"),
 )
-
-# A sampler's letter in llama-server's ``--sampling-seq``.
-_BY_LETTER = {
-    "e": "penalties",
-    "d": "dry",
-    "s": "top_n_sigma",
-    "k": "top_k",
-    "y": "typ_p",
-    "p": "top_p",
-    "m": "min_p",
-    "x": "xtc",
-    "t": "temperature",
-    "i": "infill",
-    "a": "adaptive_p",
-}
-# Names without their dashes and underscores, in which llama.cpp's several spellings differ.
-_BY_NAME = {name.replace("_", ""): name for name in _BY_LETTER.values()} | {
-    "temp": "temperature",
-    "nucleus": "top_p",
-    "typical": "typ_p",
-    "typicalp": "typ_p",
-    "typ": "typ_p",
-}
 
 T = TypeVar("T")
 
@@ -81,29 +59,6 @@ def agreement(given: Mapping[str, T | None]) -> T | None:
         listed = ", ".join(f"{name}={value}" for name, value in there.items())
         raise Refused(f"these mean the same and differ: {listed}", param=next(iter(there)))
     return next(iter(there.values()), None)
-
-
-def samplers(given: str | list[str]) -> tuple[str, ...]:
-    """Samplers in their order, from a text of letters or a list of names in any of llama.cpp's
-    spellings. Raises ``Refused`` for one that is unknown or named twice."""
-    if isinstance(given, str):
-        found = [(f"samplers: {letter!r}", _BY_LETTER.get(letter)) for letter in given]
-    else:
-        found = [(f"samplers[{i}]: {name!r}", _by_name(name)) for i, name in enumerate(given)]
-    names: list[str] = []
-    for shown, known in found:
-        at = shown.split(":")[0]
-        if known is None:
-            letters = ", ".join(f"{name} ({letter})" for letter, name in _BY_LETTER.items())
-            raise Refused(f"{shown} is no sampler; there are {letters}", param=at)
-        if known in names:
-            raise Refused(f"{shown} is named twice", param=at)
-        names.append(known)
-    return tuple(names)
-
-
-def _by_name(name: str) -> str | None:
-    return _BY_NAME.get(name.lower().replace("-", "").replace("_", ""))
 
 
 def _tuple(given: list[str] | None) -> tuple[str, ...] | None:

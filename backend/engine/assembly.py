@@ -39,7 +39,7 @@ def assemble(
     if config.fake:
         return _scripted(config, on_started)
     path = Path(config.model)
-    header = read_header(path)
+    header = read_header(path, config.llama.override_kv)
     loading: dict[str, Any] = {
         "check_tensors": config.check_tensors,
         "plain_buffers": config.plain_buffers,
@@ -47,7 +47,8 @@ def assemble(
     }
     if header.is_embedding_model or config.pooling == "rank":
         model = EmbeddingModel.load(path, header, **loading, **_options(config))
-        model.warm_up()
+        if config.llama.warmup:
+            model.warm_up()
         core = _embedding(config, model, on_started)
         ranks = model.pooling == "rank"
         cores = Cores(vectors=None if ranks else core, scores=core if ranks else None)
@@ -68,9 +69,11 @@ def _load(config: EngineConfig, path: Path, loading: dict[str, Any]) -> llama.Ll
         n_threads=config.n_threads or usable_cpus(),
         flash_attn=config.flash_attn,
         lora=config.lora,
+        options=config.llama,
         **loading,
     )
-    runner.warm_up()
+    if config.llama.warmup:
+        runner.warm_up()
     return runner
 
 
@@ -82,6 +85,7 @@ def _options(config: EngineConfig) -> dict[str, Any]:
         "n_ubatch": config.n_ubatch,
         "n_threads": config.n_threads or usable_cpus(),
         "flash_attn": config.flash_attn,
+        "options": config.llama,
     }
 
 
@@ -93,7 +97,8 @@ def _with_vectors(
     if not config.embeddings and config.pooling is None:
         return Cores(generation=generation)
     model = EmbeddingModel.beside(runner, header, **_options(config))
-    model.warm_up()
+    if config.llama.warmup:
+        model.warm_up()
     vectors = _embedding(config, model, on_started)
     return Cores(generation=generation, vectors=vectors, room=budget.tokens)
 

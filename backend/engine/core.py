@@ -87,6 +87,13 @@ class Runner(Protocol):
     def log_probs(self, index: int, token: int, n: int) -> Choice: ...
 
 
+def _count_rows(plan: Plan) -> tuple[int, int]:
+    """A plan's decode rows and prompt rows."""
+    chunks = [chunk for call in plan.calls for chunk in call]
+    n_decode = sum(not c.sequence.is_reading for c in chunks)
+    return n_decode, sum(c.n for c in chunks) - n_decode
+
+
 class _Totals:
     """Counters behind the snapshot; see ``messages.Counters``."""
 
@@ -200,8 +207,7 @@ class EngineCore:
         if plan.started and self._on_started is not None:
             # Before computing: if that ends the process, the server knows whose work it was.
             self._on_started(self.drain())
-        n_decode = sum(not c.sequence.is_reading for call in plan.calls for c in call)
-        n_prompt = sum(c.n for call in plan.calls for c in call) - n_decode
+        n_decode, n_prompt = _count_rows(plan) if reads else (len(plan.calls[0]), 0)
         for i, chunks in enumerate(plan.calls):
             if not self._run(chunks):
                 for rest in plan.calls[i + 1 :]:
@@ -212,7 +218,7 @@ class EngineCore:
             self._budget.observe(n_decode=n_decode, n_prompt=n_prompt, ms=ms)
         self.memory.slots.poll()
         self._totals.steps += 1
-        for sequence in self.scheduler.running:
+        for sequence in self.scheduler.running if reads else ():
             if sequence.is_reading and sequence.n_generated == 0:
                 self._report_progress(sequence)
         return self.drain()
@@ -458,8 +464,9 @@ class EngineCore:
         """A step's outputs for the server, with a snapshot when one is due: after ``SNAPSHOT_S``,
         whenever a request begins or ends, and at rest. None when there is nothing to say."""
         now = self._clock()
-        notable = any(not isinstance(o, Delta | Progress) for o in outputs)
-        due = notable or not self.has_work or now - self._snapshot_at >= SNAPSHOT_S
+        due = not self.has_work or now - self._snapshot_at >= SNAPSHOT_S
+        for output in outputs:
+            due = due or not isinstance(output, (Delta, Progress))
         if due:
             self._snapshot_at = now
         return Step(outputs, self.snapshot() if due else None) if outputs or due else None

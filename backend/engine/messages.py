@@ -9,6 +9,8 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct, msgpack
 
+from corral.backend.engine.options import LlamaOptions
+
 FinishKind: TypeAlias = Literal["eos", "limit", "word", "cancelled"]
 SlotState: TypeAlias = Literal["idle", "reading", "generating"]
 Pooling: TypeAlias = Literal["none", "mean", "cls", "last", "rank"]
@@ -84,7 +86,8 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
     ``embeddings``: compute vectors too, with ``pooling`` (None: the model's own). ``n_ubatch``:
     most tokens of an input that is computed whole; 0: the model's longest.
     ``lora``: adapter files and scales. ``cache_ram_mib`` -1: without limit, 0: no prefixes in host
-    memory. ``slot_save_path`` and ``cache_disk``: folders, empty: none."""
+    memory. ``slot_save_path`` and ``cache_disk``: folders, empty: none. ``llama``: how llama.cpp
+    loads the model."""
 
     model: str
     n_ctx: int = 0
@@ -105,6 +108,7 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
     cache_ram_mib: int = 0
     cache_disk: str = ""
     cache_disk_mib: int = 4096
+    llama: LlamaOptions = LlamaOptions()
     fake: bool = False
 
 

@@ -71,7 +71,10 @@ class PromptBudget:
         """A step of ``n_decode`` single tokens and ``n_prompt`` prompt tokens took ``ms``."""
         if n_decode and n_prompt <= 1:
             # To the model a prompt token is a row like any other: one is a stream more.
-            self._decode_ms.setdefault(n_decode + n_prompt, Typical()).add(ms)
+            usual = self._decode_ms.get(n_decode + n_prompt)
+            if usual is None:
+                usual = self._decode_ms[n_decode + n_prompt] = Typical()
+            usual.add(ms)
             self._n_mixed = 0
         if n_decode and n_prompt:
             self._n_mixed += n_prompt > 1
@@ -169,6 +172,8 @@ class Threads:
     def choose(self, n_rows: int, *, is_tight: bool = False) -> int:
         """Threads for the next call, of ``n_rows`` rows. A tight one, where streams wait for
         a slice of a prompt, is no place for a trial that nothing calls for."""
+        if len(self._choices) == 1:
+            return self._choices[0]
         self._kind = round(4 * math.log2(n_rows))  # widths within some ten percent of each other
         self._is_tight = is_tight
         trial = self._trial

@@ -14,12 +14,12 @@ from corral.backend.api.anthropic_schema import MessagesBody
 from corral.backend.api.native_render import settings as shown
 from corral.backend.api.native_schema import InfillBody, NativeBody
 from corral.backend.api.openai_schema import ChatBody, CompletionBody
-from corral.backend.api.params import samplers
 from corral.backend.api.responses_schema import ResponsesBody
 from corral.backend.chat.types import Effective, Params
 from corral.backend.defaults import effective
 from corral.backend.engine.messages import SAMPLERS, Constraint, Sampling
 from corral.backend.errors import Refused
+from corral.backend.samplers import samplers
 from corral.backend.settings import Settings
 
 N_VOCAB = 259

@@ -19,7 +19,13 @@ from numpy.typing import NDArray
 from corral.backend.engine import sampling
 from corral.backend.engine.llama import state
 from corral.backend.engine.llama.batch import Batch, Row
-from corral.backend.engine.llama.loading import fit_context, load_model, meta, recommended_sampling
+from corral.backend.engine.llama.loading import (
+    check_cache_types,
+    fit_context,
+    load_model,
+    meta,
+    recommended_sampling,
+)
 from corral.backend.engine.llama.lora import Adapters
 from corral.backend.engine.llama.native import (
     DecodeFailed,
@@ -30,9 +36,11 @@ from corral.backend.engine.llama.native import (
     lib,
     log,
 )
+from corral.backend.engine.llama.placing import context_params, uses_gpu
 from corral.backend.engine.llama.samplers import Candidates, Choice, Mask, Sampler, log_probs
 from corral.backend.engine.llama.vocabulary import Vocabulary
 from corral.backend.engine.messages import AdapterSet, ModelInfo
+from corral.backend.engine.options import DEFAULTS, LlamaOptions
 
 __all__ = [
     "Choice",
@@ -70,29 +78,34 @@ class Llama(Vocabulary):
         plain_buffers: bool = False,
         flash_attn: bool | None = None,
         lora: tuple[tuple[str, float], ...] = (),
+        options: LlamaOptions = DEFAULTS,
         on_progress: Callable[[float], None] = lambda _: None,
     ) -> None:
         model = self._model = load_model(
-            path, check=check_tensors, plain=plain_buffers, on_progress=on_progress
+            path, options, check=check_tensors, plain=plain_buffers, on_progress=on_progress
         )
         if lib.llama_model_has_encoder(model) or not lib.llama_model_has_decoder(model):
             raise LoadError(f"{path}: not a model that generates text from left to right")
         super().__init__(model)
+        self._options = options
+        check_cache_types(model, options)
         self.n_batch = n_batch
         self.n_seq_max = n_seq_max
+        gpu = uses_gpu(options)
         if flash_attn is None:
             # On a CPU its kernel computes batches below a tile, such as decode steps with a slice
             # of a prompt, several times slower than plain attention (docs/adr/0003).
-            flash_attn = bool(lib.llama_supports_gpu_offload())
+            flash_attn = gpu or options.needs_flash_attn
         self._flash_attn = flash_attn
         self.tile_rows = 64 if flash_attn else 0
         n_train = int(lib.llama_model_n_ctx_train(model))
-        n_cells = fit_context(model, n_ctx or n_train, may_shrink=n_ctx == 0)
+        n_cells = fit_context(model, n_ctx or n_train, options, may_shrink=n_ctx == 0)
         self._ctx = self._new_context(n_cells, n_threads)
         self._memory = lib.llama_get_memory(self._ctx)
         self.n_cells = int(lib.llama_n_ctx(self._ctx))
         # Positions past the training context give garbage without an error.
-        self.n_ctx = min(self.n_cells, n_train) if n_train > 0 else self.n_cells
+        is_bound = n_train > 0 and not options.stretches_context
+        self.n_ctx = min(self.n_cells, n_train) if is_bound else self.n_cells
         #: Recurrent memory holds one state per sequence: no prefix of it can be shared or kept.
         self.can_share = not (
             lib.llama_model_is_recurrent(model) or lib.llama_model_is_hybrid(model)
@@ -101,9 +114,8 @@ class Llama(Vocabulary):
         self.adapter_digests = self._adapters.digests
         self.adapter_infos = self._adapters.infos
         #: States are good for the same file, with a cache laid out alike.
-        self.fingerprint = state.fingerprint(path, "f16", self._flash_attn)
+        self.fingerprint = state.fingerprint(path, self._flash_attn, *options.state_layout)
         # On a CPU each used cell slows each step, wherever it belongs (docs/memory.md).
-        gpu = bool(lib.llama_supports_gpu_offload())
         self.n_idle_cells = self.n_cells if gpu else min(N_IDLE_CELLS, self.n_cells)
         self._batch = Batch(n_batch)
         self._candidates = Candidates(self.n_vocab)
@@ -118,20 +130,17 @@ class Llama(Vocabulary):
 
     def _new_context(self, n_ctx: int, n_threads: int) -> Any:
         assert 1 <= self.n_seq_max <= min(256, self.n_batch)
-        params = lib.llama_context_default_params()
+        params = context_params(self._options)
         params.n_ctx = n_ctx
         params.n_batch = params.n_ubatch = self.n_batch
         params.n_seq_max = self.n_seq_max
-        params.n_threads = params.n_threads_batch = n_threads
+        params.n_threads = n_threads
+        params.n_threads_batch = self._options.n_threads_batch or n_threads
         params.flash_attn_type = (
             lib.LLAMA_FLASH_ATTN_TYPE_ENABLED
             if self._flash_attn
             else lib.LLAMA_FLASH_ATTN_TYPE_DISABLED
         )
-        params.kv_unified = True
-        # A sliding window smaller than the context could not be rewound or shared.
-        params.swa_full = True
-        params.no_perf = True
         context = lib.llama_init_from_model(self._model, params)
         if not context:
             raise LoadError(f"no context of {n_ctx} tokens: {log().reason()}")
@@ -162,7 +171,7 @@ class Llama(Vocabulary):
             eos_token=self._text(eos),
             chat_template=template.decode("utf-8", "replace") if template else None,
             lora=self.adapter_infos,
-            sampling=recommended_sampling(model),
+            sampling=recommended_sampling(model, self._options),
             fim_pre=int(lib.llama_vocab_fim_pre(self._vocab)),
             fim_suf=int(lib.llama_vocab_fim_suf(self._vocab)),
             fim_mid=int(lib.llama_vocab_fim_mid(self._vocab)),
@@ -210,7 +219,7 @@ class Llama(Vocabulary):
         """Compute threads from the next call on."""
         if n != self._n_threads:
             self._n_threads = n
-            lib.llama_set_n_threads(self._ctx, n, n)
+            lib.llama_set_n_threads(self._ctx, n, self._options.n_threads_batch or n)
 
     def decode(self, rows: list[Row]) -> list[int]:
         """Computes one batch of at most ``n_batch`` tokens. Returns each row's index for

@@ -19,9 +19,11 @@ from corral.backend.engine.llama import Llama
 from corral.backend.engine.llama.batch import Batch, Row
 from corral.backend.engine.llama.header import POOLINGS, Header
 from corral.backend.engine.llama.inputs import Inputs
-from corral.backend.engine.llama.loading import fit_context, load_model, meta
+from corral.backend.engine.llama.loading import check_cache_types, fit_context, load_model, meta
 from corral.backend.engine.llama.native import DecodeFailed, LoadError, lib, log
+from corral.backend.engine.llama.placing import context_params, uses_gpu
 from corral.backend.engine.messages import ModelInfo, Pooling
+from corral.backend.engine.options import DEFAULTS, LlamaOptions
 
 #: Inputs in one call.
 N_ROWS = 64
@@ -51,27 +53,37 @@ class EmbeddingModel(Inputs):
         n_ubatch: int,
         n_threads: int,
         flash_attn: bool | None = None,
+        options: LlamaOptions = DEFAULTS,
     ) -> None:
         super().__init__(model)
-        self._model = model
+        self._model, self._options = model, options
         self.pooling: Pooling = pooling or header.pooling or "none"
         if self.pooling == "rank" and not header.has_head:
             raise LoadError("the model has no classification head, so it cannot rank documents")
         self.can_split = header.is_causal and self.pooling != "rank"
         n_train = int(lib.llama_model_n_ctx_train(model))
-        longest = min(n_ctx or n_train, n_train)
+        has_rope = lib.llama_model_rope_type(model) != lib.LLAMA_ROPE_TYPE_NONE
+        longest = n_ctx or n_train
+        if not (options.stretches_context and has_rope):
+            longest = min(longest, n_train)
         if self.can_split:
+            check_cache_types(model, options)
             self.n_batch = n_ubatch or n_batch
-            cells = fit_context(model, longest + self.n_batch, may_shrink=n_ctx == 0)
+            cells = fit_context(model, longest + self.n_batch, options, may_shrink=n_ctx == 0)
             self.n_input = min(longest, cells - self.n_batch)
         else:
             self.n_input = min(longest, n_ubatch or (n_ctx or N_WHOLE))
             cells = self.n_batch = max(self.n_input, min(n_batch, n_ubatch or n_batch))
         if self.n_input < 1:
             raise LoadError("the context has no room for an input; set --ctx-size to more")
-        self.n_call = N_CALL_GPU if lib.llama_supports_gpu_offload() else N_CALL_CPU
+        gpu = uses_gpu(options)
+        self.n_call = N_CALL_GPU if gpu else N_CALL_CPU
         self.n_seq_max = min(N_ROWS, self.n_batch)
-        self._ctx = self._new_context(cells, n_threads, flash_attn)
+        if flash_attn is None:
+            # Without it the texts of a call that do not look at each other are multiplied all the
+            # same: three times slower at 512 tokens, and buffers that grow with the square.
+            flash_attn = not self.can_split or gpu or options.needs_flash_attn
+        self._ctx = self._new_context(cells, n_threads, flash_attn=flash_attn)
         self._memory = lib.llama_get_memory(self._ctx)
         self._batch = Batch(self.n_batch)
         self._n_threads = n_threads
@@ -79,25 +91,19 @@ class EmbeddingModel(Inputs):
         width = lib.llama_model_n_cls_out if is_rank else lib.llama_model_n_embd_out
         self.width = int(width(model))
 
-    def _new_context(self, n_ctx: int, n_threads: int, flash_attn: bool | None) -> Any:
-        params = lib.llama_context_default_params()
+    def _new_context(self, n_ctx: int, n_threads: int, *, flash_attn: bool) -> Any:
+        params = context_params(self._options)
         params.n_ctx = n_ctx
         params.n_batch = params.n_ubatch = self.n_batch
         params.n_seq_max = self.n_seq_max
-        params.n_threads = params.n_threads_batch = n_threads
+        params.n_threads = n_threads
+        params.n_threads_batch = self._options.n_threads_batch or n_threads
         params.embeddings = True
         params.pooling_type = POOLINGS.index("rank" if self.pooling == "rank" else "none")
-        if flash_attn is None:
-            # Without it the texts of a call that do not look at each other are multiplied all the
-            # same: three times slower at 512 tokens, and buffers that grow with the square.
-            flash_attn = not self.can_split or bool(lib.llama_supports_gpu_offload())
         # On is a wish: not all shapes of heads have a kernel for it.
         params.flash_attn_type = (
             lib.LLAMA_FLASH_ATTN_TYPE_AUTO if flash_attn else lib.LLAMA_FLASH_ATTN_TYPE_DISABLED
         )
-        params.kv_unified = True
-        params.swa_full = True
-        params.no_perf = True
         context = lib.llama_init_from_model(self._model, params)
         if not context:
             raise LoadError(f"no context for inputs of {self.n_input} tokens: {log().reason()}")
@@ -111,17 +117,20 @@ class EmbeddingModel(Inputs):
         *,
         check_tensors: bool = False,
         plain_buffers: bool = False,
+        options: LlamaOptions = DEFAULTS,
         on_progress: Callable[[float], None] = lambda _: None,
-        **options: Any,
+        **more: Any,
     ) -> Self:
-        """A model from a file, for vectors or scores only; ``options`` are the constructor's."""
-        model = load_model(path, check=check_tensors, plain=plain_buffers, on_progress=on_progress)
-        return cls(model, header, **options)
+        """A model from a file, for vectors or scores only; ``more`` is the constructor's."""
+        model = load_model(
+            path, options, check=check_tensors, plain=plain_buffers, on_progress=on_progress
+        )
+        return cls(model, header, options=options, **more)
 
     @classmethod
-    def beside(cls, llama: Llama, header: Header, **options: Any) -> Self:
+    def beside(cls, llama: Llama, header: Header, **more: Any) -> Self:
         """The model that also generates, with a second context of its own."""
-        return cls(llama._model, header, **options)
+        return cls(llama._model, header, **more)
 
     def describe(self, path: str, n_slots: int) -> ModelInfo:
         """What is known of a model that only computes vectors."""
@@ -161,7 +170,7 @@ class EmbeddingModel(Inputs):
         """Compute threads from the next call on."""
         if n != self._n_threads:
             self._n_threads = n
-            lib.llama_set_n_threads(self._ctx, n, n)
+            lib.llama_set_n_threads(self._ctx, n, self._options.n_threads_batch or n)
 
     def compute(self, rows: list[Row]) -> list[NDArray[np.float32]]:
         """One call. For each row its tokens' vectors, shape (n, width): all of them with

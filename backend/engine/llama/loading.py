@@ -8,26 +8,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from corral.backend.engine.llama import overrides
+from corral.backend.engine.llama.ggufile import File, check_file
 from corral.backend.engine.llama.native import LoadError, lib, log
+from corral.backend.engine.llama.placing import CACHE_TYPES, model_params
+from corral.backend.engine.options import LlamaOptions
 
 _GIB = 1 << 30
-#: Files are little-endian and begin with these bytes (GGUF specification).
-GGUF_MAGIC = b"GGUF"
-
-
-def check_file(path: Path) -> None:
-    """Raises ``LoadError`` for what can be told without llama.cpp, in plainer words."""
-    if not path.exists():
-        raise LoadError(f"{path}: no such file")
-    if not path.is_file():
-        raise LoadError(f"{path}: not a file")
-    try:
-        with path.open("rb") as file:
-            magic = file.read(4)
-    except OSError as error:
-        raise LoadError(f"{path}: cannot be read: {error.strerror}") from None
-    if magic != GGUF_MAGIC:
-        raise LoadError(f"{path}: not a GGUF file")
+_NUMA = {
+    "distribute": lib.GGML_NUMA_STRATEGY_DISTRIBUTE,
+    "isolate": lib.GGML_NUMA_STRATEGY_ISOLATE,
+    "numactl": lib.GGML_NUMA_STRATEGY_NUMACTL,
+}
 
 
 def available_bytes() -> int | None:
@@ -47,23 +39,37 @@ def available_bytes() -> int | None:
 
 
 def load_model(
-    path: Path, *, check: bool, plain: bool, on_progress: Callable[[float], None]
+    path: Path,
+    options: LlamaOptions,
+    *,
+    check: bool,
+    plain: bool,
+    on_progress: Callable[[float], None],
 ) -> Any:
     """The model in a file (``llama_model *``). Raises ``LoadError``."""
     check_file(path)
     reason = log().reason
     lib.llama_backend_init()
+    if options.numa is not None:
+        lib.llama_numa_init(_NUMA[options.numa])
+    if options.override_kv:
+        file = File(path)
+        try:
+            overrides.check(file, options.override_kv)
+        finally:
+            file.close()
+    params, kept = model_params(options)
 
     def progress(value: float, _data: Any) -> bool:
         on_progress(float(value))
         return True
 
-    params = lib.llama_model_default_params()
     params.check_tensors = check
-    params.use_extra_bufts = not plain
+    params.use_extra_bufts = options.repack and not plain
     callback = lib.llama_progress_callback(progress)
     params.progress_callback = callback
     model = lib.llama_model_load_from_file(os.fsencode(path), params)
+    kept.clear()
     if not model:
         raise LoadError(f"{path}: cannot be loaded: {reason()}")
     return model
@@ -92,11 +98,12 @@ _RECOMMENDED = {
 }
 
 
-def recommended_sampling(model: Any) -> dict[str, float]:
+def recommended_sampling(model: Any, options: LlamaOptions) -> dict[str, float]:
     """The sampling settings in the GGUF's metadata (llama.cpp's ``general.sampling.*``)."""
     found: dict[str, float] = {}
+    given = dict(options.override_kv)
     for name, key in _RECOMMENDED.items():
-        text = meta(model, f"general.sampling.{key}")
+        text = given.get(f"general.sampling.{key}", meta(model, f"general.sampling.{key}"))
         try:
             value = float(text) if text else math.nan
         except ValueError:
@@ -106,21 +113,40 @@ def recommended_sampling(model: Any) -> dict[str, float]:
     return found
 
 
-def _kv_bytes_per_token(model: Any) -> int:
-    """Bytes of f16 keys and values per cell, from the metadata."""
+def _head_sizes(model: Any) -> tuple[int, int]:
+    """How many numbers a head's key and value have, from the metadata."""
     arch = meta(model, "general.architecture") or ""
-    n_head = max(1, int(lib.llama_model_n_head(model)))
-    head = int(lib.llama_model_n_embd(model)) // n_head
-    key = int(meta(model, f"{arch}.attention.key_length") or head)
-    value = int(meta(model, f"{arch}.attention.value_length") or head)
+    size = int(lib.llama_model_n_embd(model)) // max(1, int(lib.llama_model_n_head(model)))
+    key = int(meta(model, f"{arch}.attention.key_length") or size)
+    return key, int(meta(model, f"{arch}.attention.value_length") or size)
+
+
+def _kv_bytes_per_token(model: Any, options: LlamaOptions) -> int:
+    """Bytes of keys and values per cell."""
     n_kv = int(lib.llama_model_n_layer(model)) * int(lib.llama_model_n_head_kv(model))
-    return 2 * n_kv * (key + value)
+    types = (options.cache_type_k, options.cache_type_v)
+    return sum(
+        -(-n_kv * size * CACHE_TYPES[kind][1] // CACHE_TYPES[kind][2])
+        for size, kind in zip(_head_sizes(model), types, strict=True)
+    )
 
 
-def fit_context(model: Any, n_ctx: int, *, may_shrink: bool) -> int:
+def check_cache_types(model: Any, options: LlamaOptions) -> None:
+    """Raises ``LoadError`` when a type's blocks do not divide the heads: llama.cpp would fail late,
+    or read across their ends."""
+    types = {"-ctk": options.cache_type_k, "-ctv": options.cache_type_v}
+    for size, (flag, kind) in zip(_head_sizes(model), types.items(), strict=True):
+        if size % CACHE_TYPES[kind][2]:
+            raise LoadError(
+                f"{flag} {kind}: the model's heads are {size} wide, which blocks of "
+                f"{CACHE_TYPES[kind][2]} do not divide; use f16, bf16 or f32"
+            )
+
+
+def fit_context(model: Any, n_ctx: int, options: LlamaOptions, *, may_shrink: bool) -> int:
     """``n_ctx``, or what the memory holds when it may shrink: llama.cpp is killed, or takes
     half a minute to fail, when asked for far more than there is."""
-    per_token, available = max(1, _kv_bytes_per_token(model)), available_bytes()
+    per_token, available = max(1, _kv_bytes_per_token(model, options)), available_bytes()
     if available is None or n_ctx * per_token <= available * 0.8:
         return n_ctx
     fits = int(available * 0.5) // per_token // 256 * 256

@@ -7,7 +7,7 @@ import ctypes
 from pathlib import Path
 from typing import Any
 
-from corral.backend.engine.llama.loading import check_file
+from corral.backend.engine.llama.ggufile import check_file
 from corral.backend.engine.llama.native import LoadError, lib, log
 from corral.backend.engine.llama.state import file_digest
 from corral.backend.engine.messages import AdapterSet, LoraInfo

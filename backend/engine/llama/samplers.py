@@ -46,6 +46,8 @@ class Candidates:
         self._ids, self._logits = self._rows["id"], self._rows["logit"]
         self._all = np.arange(n_vocab, dtype=np.int32)
         self._n_even = n_vocab // _N_HEAPS * _N_HEAPS
+        self._maxima = np.zeros(_N_HEAPS, np.float32)
+        self._is_chosen = np.zeros(n_vocab, np.bool_)
         self._address = self._rows.ctypes.data
         array_ = lib.llama_token_data_array()
         assert ctypes.sizeof(array_) == _ARRAY.size
@@ -68,12 +70,13 @@ class Candidates:
         n_even = self._n_even
         if k > _N_HEAPS or not n_even:
             return self.take_all(logits)
-        maxima = logits[:n_even].reshape(-1, _N_HEAPS).max(0)
+        maxima = self._maxima
+        np.maximum.reduce(logits[:n_even].reshape(-1, _N_HEAPS), 0, out=maxima)
         maxima.sort()
-        bound = maxima[-k]
-        if not bound > -np.inf:  # fewer than k choices, or NaN
+        bound = maxima.item(-k)
+        if not bound > -math.inf:  # fewer than k choices, or NaN
             return self.take_all(logits)
-        chosen = (logits >= bound).nonzero()[0]
+        chosen = np.greater_equal(logits, bound, self._is_chosen).nonzero()[0]
         n = len(chosen)
         self._ids[:n] = chosen
         self._logits[:n] = logits[chosen]
@@ -88,9 +91,8 @@ class Candidates:
         address, size, selected, _ = _ARRAY.unpack_from(self._memory)
         if not 0 <= selected < size:
             return -1
-        if address == self._address:
-            return int(self._ids[selected])
-        return int(self._at(address, size)["id"][selected])
+        at = address + selected * _TOKEN_DATA.itemsize  # may be memory of a sampler's own
+        return int(ctypes.c_int32.from_address(at).value)
 
     def left(self) -> NDArray[Any]:
         """What a chain has left, likeliest first: ``id``, ``logit``, ``p``."""
@@ -217,7 +219,7 @@ class Sampler:
                 candidates.take_all(logits)
             _apply(self._pointer, candidates.pointer)
             token = candidates.selected()
-        if token < 0 or not math.isfinite(logits[token]):
+        if token < 0 or not math.isfinite(logits.item(token)):
             raise NotFinite  # among NaN, or with everything banned, any choice is as bad
         self.accept(token)
         if not self._n_probs:

@@ -1,0 +1,62 @@
+"""What can be known to be wrong with the settings before a model is loaded."""
+
+import os
+
+from corral.backend.defaults import constraint
+from corral.backend.errors import Refused
+from corral.backend.placement import llama_options
+from corral.backend.settings import Settings, default_data_dir
+
+
+def check(settings: Settings) -> None:
+    """Raises ``Refused`` for settings that contradict each other or cannot be had. Makes the folder
+    for conversations."""
+    llama_options(settings)
+    _check_constraint(settings)
+    _check_data_dir(settings)
+
+
+def _check_constraint(settings: Settings) -> None:
+    """What shows without the model's vocabulary; the rest does when the model is loaded."""
+    if settings.grammar and settings.json_schema:
+        raise Refused("--grammar and --json-schema exclude each other", param="grammar")
+    demanded = constraint(settings)
+    if demanded is None or demanded.kind == "lark":
+        return
+    # Costs a tenth of a second, which most starts need not wait for.
+    from corral.backend.engine import constraint as constraints
+
+    try:
+        if demanded.kind == "gbnf":
+            constraints.gbnf_lark.translate(demanded.source)
+        else:
+            constraints.compile_constraint(demanded, constraints.Vocabulary(_Bytes()))
+    except constraints.BadConstraint as error:
+        flag = "--grammar" if demanded.kind == "gbnf" else "--json-schema"
+        raise Refused(f"{flag}: {error}", param=error.path.split(".")[0]) from None
+
+
+class _Bytes:
+    """A vocabulary of the 256 bytes, and an end: enough for a schema, which names no tokens."""
+
+    n_vocab = 257
+    eog_tokens = frozenset({256})
+
+    def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
+        return list(text.encode())
+
+    def piece(self, token: int, *, special: bool = False) -> bytes:
+        return bytes([token]) if token < 256 else b"<end>" if special else b""
+
+
+def _check_data_dir(settings: Settings) -> None:
+    folder = settings.data_dir or default_data_dir()
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        problem = f"{folder} cannot be made: {error.strerror}"
+    else:
+        if os.access(folder, os.W_OK):
+            return
+        problem = f"{folder} cannot be written to"
+    raise Refused(f"{problem}; choose another folder with --data-dir", param="data_dir")
