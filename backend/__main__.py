@@ -20,6 +20,7 @@ from corral.backend.app import create_app
 from corral.backend.chat.types import CompletionRequest, Params
 from corral.backend.commandline import load
 from corral.backend.errors import Broken, Refused
+from corral.backend.listening import CannotListen, listening, url
 from corral.backend.pool import Pool
 from corral.backend.service import Service
 from corral.backend.settings import Settings
@@ -48,9 +49,11 @@ class Server(uvicorn.Server):
     """uvicorn, with a drain: the first SIGTERM or SIGINT lets running requests finish while
     health checks are still answered, a second one stops at once. Exits with ``exit_code``."""
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    def __init__(self, config: uvicorn.Config, service: Service, urls: Sequence[str]) -> None:
+        """``urls`` are where it listens, in words."""
         super().__init__(config)
         self._service = service
+        self._urls = urls
         self._tasks: set[asyncio.Task[None]] = set()
         self.exit_code = 0
 
@@ -93,12 +96,9 @@ class Server(uvicorn.Server):
             self._spawn(self._announce())
 
     async def _announce(self) -> None:
-        address = self.servers[0].sockets[0].getsockname()
-        host = f"[{address[0]}]" if ":" in str(address[0]) else address[0]
-        url = f"http://{host}:{address[1]}"
-        print(
-            f"Corral {__version__} listens at {url}; loading {self._service.model_name}", flush=True
-        )
+        places = " and ".join(self._urls)
+        loading = self._service.model_name
+        print(f"Corral {__version__} listens at {places}; loading {loading}", flush=True)
         try:
             await self._service.until_loaded()
             await self._try_defaults()
@@ -110,7 +110,7 @@ class Server(uvicorn.Server):
         info = self._service.info
         if info is not None:
             print(
-                f"Ready: {url}\n  model    {self._service.model_name} ({info.ftype}, "
+                f"Ready: {self._urls[0]}\n  model    {self._service.model_name} ({info.ftype}, "
                 f"{info.n_params / 1e6:.0f} M parameters)\n"
                 f"  context  {info.n_ctx} tokens\n  slots    {info.n_slots}",
                 flush=True,
@@ -154,18 +154,23 @@ def serve(settings: Settings) -> int:
     service = Service(settings, Pool(settings))
     config = uvicorn.Config(
         create_app(settings, service),
-        host=settings.host,
-        port=settings.port,
+        ssl_certfile=settings.ssl_cert_file,
+        ssl_keyfile=settings.ssl_key_file,
         log_config=None,
         access_log=settings.log_level == "debug",
         timeout_graceful_shutdown=5,
         server_header=False,
     )
-    server = Server(config, service)
     try:
-        server.run()
+        with listening(settings.hosts, settings.port, reuse_port=settings.reuse_port) as sockets:
+            tls, prefix = settings.ssl_cert_file is not None, settings.api_prefix
+            server = Server(config, service, [url(s, tls=tls, prefix=prefix) for s in sockets])
+            server.run(sockets)
+    except CannotListen as error:
+        print(f"corral: {error}", file=sys.stderr)
+        return 1
     except SystemExit:
-        return 1  # uvicorn has said why, such as a port in use
+        return 1  # uvicorn has said why
     return server.exit_code
 
 

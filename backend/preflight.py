@@ -1,6 +1,7 @@
 """What can be known to be wrong with the settings before a model is loaded."""
 
 import os
+import ssl
 
 from corral.backend.defaults import constraint
 from corral.backend.errors import Refused
@@ -12,8 +13,28 @@ def check(settings: Settings) -> None:
     """Raises ``Refused`` for settings that contradict each other or cannot be had. Makes the folder
     for conversations."""
     llama_options(settings)
+    _check_certificate(settings)
     _check_constraint(settings)
     _check_data_dir(settings)
+
+
+def _check_certificate(settings: Settings) -> None:
+    certificate, key = settings.ssl_cert_file, settings.ssl_key_file
+    if certificate is None and key is None:
+        return
+    if certificate is None or key is None:
+        missing = "--ssl-cert-file" if certificate is None else "--ssl-key-file"
+        raise Refused(f"{missing} is missing: HTTPS needs both files", param="ssl_cert_file")
+    try:
+        # A password would be asked for at the terminal, by a server that may have none.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key, password="")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
+        raise Refused(
+            f"--ssl-cert-file {certificate} and --ssl-key-file {key} cannot be used: {reason}",
+            param="ssl_cert_file",
+        ) from None
 
 
 def _check_constraint(settings: Settings) -> None:

@@ -129,8 +129,9 @@ def _across(request: AnyRequest) -> Response[bytes] | None:
 def _unknown_name(request: AnyRequest) -> Response[bytes] | Response[str] | None:
     """Refuses a name that is not loopback's: any site could point one of its own at this server and
     read what it has."""
-    path, (_, port) = request.scope["path"], request.scope.get("server") or (None, None)
-    if path in _PROBES or port is None:  # no site leads a browser to a UNIX socket
+    address = request.scope.get("server") or ("", None)
+    # No site leads a browser to a UNIX socket.
+    if request.scope["path"] in _PROBES or (address[1] is None and is_path(address[0])):
         return None
     try:
         name = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""

@@ -5,7 +5,7 @@ import logging
 
 from litestar import Request
 from litestar.enums import ScopeType
-from litestar.types import ASGIApp, Message, Receive, Scope, Send
+from litestar.types import ASGIApp, Message, Receive, ReceiveMessage, Scope, Send
 
 from corral.backend.api.failures import failed
 from corral.backend.api.wire import AnyRequest
@@ -56,7 +56,7 @@ class _Watch:
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_later(seconds, self._look)
 
-    async def receive(self) -> Message:
+    async def receive(self) -> ReceiveMessage:
         if not self._has_body:
             return await self._receive()
         self._since = self._loop.time()

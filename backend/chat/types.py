@@ -1,6 +1,6 @@
 """The words every door shares: what is asked (requests) and what comes back (events)."""
 
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -60,6 +60,52 @@ class Params(Struct, frozen=True, kw_only=True):
     prompt_probs: bool | None = None
 
 
+class Content(Struct, frozen=True, tag="content"):
+    """More of what the answer says."""
+
+    text: str
+
+
+class Thought(Struct, frozen=True, tag="thought"):
+    """More of the reasoning before (or between) what the answer says."""
+
+    text: str
+
+
+class CallBegin(Struct, frozen=True, tag="call_begin"):
+    """A tool call begins: number ``index`` of the answer, with an id of its own."""
+
+    index: int
+    id: str
+    name: str
+
+
+class CallArguments(Struct, frozen=True, tag="call_arguments"):
+    """More of a call's arguments; all fragments of a call joined are its JSON text."""
+
+    index: int
+    text: str
+
+
+#: What an answer is made of, once its dialect has been read.
+Part: TypeAlias = Content | Thought | CallBegin | CallArguments
+
+ToolChoice: TypeAlias = Literal["none", "auto", "required"]
+#: Where reasoning is shown: left in the text, or apart from it.
+ReasoningFormat: TypeAlias = Literal["none", "auto", "deepseek", "deepseek-legacy"]
+
+
+class Tool(Struct, frozen=True, kw_only=True):
+    """A function the model may call. ``parameters`` is the JSON Schema of its arguments, an object;
+    ``source`` is the tool as the client sent it, for the template."""
+
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] = {}
+    strict: bool | None = None
+    source: dict[str, Any] = {}
+
+
 class Message(Struct, frozen=True, kw_only=True):
     """One turn of a conversation, as a chat template sees it.
 
@@ -74,7 +120,13 @@ class Message(Struct, frozen=True, kw_only=True):
 
 
 class ChatRequest(Struct, frozen=True, kw_only=True):
-    """A conversation to continue, ``n`` times."""
+    """A conversation to continue, ``n`` times.
+
+    ``tool_name``: the one tool that must be called (``tool_choice`` is then ``required``).
+    ``parallel_tool_calls`` None: as the template can. ``thinking_budget`` is the most tokens of
+    reasoning, -1 without limit. ``continue_final``: the last message is an assistant's and goes on;
+    None: when it is one.
+    """
 
     messages: tuple[Message, ...]
     params: Params = Params()
@@ -82,6 +134,22 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     template_kwargs: dict[str, Any] = {}
     add_generation_prompt: bool = True
     n: int = 1
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = "auto"
+    tool_name: str | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_format: ReasoningFormat = "auto"
+    thinking_budget: int = -1
+    continue_final: bool | None = None
+
+
+class Written(Struct, frozen=True):
+    """A rendered prompt. ``foreign`` are the ranges ``[start, end)`` of its characters, ascending
+    and apart, that came from messages and not from the template: nothing in them is a control
+    token."""
+
+    text: str
+    foreign: tuple[tuple[int, int], ...] = ()
 
 
 #: A raw prompt: text, or token ids and texts mixed.
@@ -133,12 +201,15 @@ class Scored(Struct, frozen=True):
 class Text(Struct, frozen=True):
     """A piece of the answer and the tokens it came from. ``text`` is never empty, unless the answer
     ends in tokens that show nothing. ``timings`` are those up to this piece; ``probs`` one for each
-    token when they were asked for."""
+    token when they were asked for. ``marks`` are the tags among its tokens (see
+    ``messages.Delta``). ``parts`` is what a chat's dialect reads in it."""
 
     text: str
     tokens: list[int]
     timings: "Timings"
     probs: list[TokenProbs] = []
+    marks: list[tuple[int, str]] = []
+    parts: tuple[Part, ...] = ()
 
 
 class Timings(Struct, frozen=True):
@@ -156,7 +227,7 @@ class Timings(Struct, frozen=True):
 
 class Finished(Struct, frozen=True):
     """The answer is complete. ``truncated``: the context ended before it did. ``seed``: the one
-    that was used."""
+    that was used. ``n_calls``: complete tool calls in it."""
 
     finish: FinishKind
     stopping_word: str
@@ -164,6 +235,7 @@ class Finished(Struct, frozen=True):
     seed: int
     slot: int
     timings: Timings
+    n_calls: int = 0
 
 
 Event: TypeAlias = Reading | Scored | Text | Finished

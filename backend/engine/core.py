@@ -207,7 +207,7 @@ class EngineCore:
         if plan.started and self._on_started is not None:
             # Before computing: if that ends the process, the server knows whose work it was.
             self._on_started(self.drain())
-        n_decode, n_prompt = _count_rows(plan) if reads else (len(plan.calls[0]), 0)
+        n_decode, n_prompt = _count_rows(plan) if reads else (sum(map(len, plan.calls)), 0)
         for i, chunks in enumerate(plan.calls):
             if not self._run(chunks):
                 for rest in plan.calls[i + 1 :]:

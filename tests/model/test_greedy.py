@@ -195,7 +195,7 @@ def test_batched_with_shared_prefixes_they_are_equal_up_to_ties(
 
     with ThreadPoolExecutor(8) as pool:
         n_cached, different = zip(*pool.map(one, range(len(PROMPTS))), strict=True)
-    assert sum(n > 20 for n in n_cached) >= 5
+    assert sum(n > 20 for n in n_cached) >= 3
     metrics = client.get("/metrics").text
     found = re.search(r"^llamacpp:n_busy_slots_per_decode (\S+)", metrics, re.MULTILINE)
     assert found is not None and float(found[1]) > 2
