@@ -30,7 +30,7 @@ class Prefix:
         if scope["type"] != ScopeType.HTTP:
             await self._app(scope, receive, send)
             return
-        if (inner := self._inner(scope)) is None:
+        if not self._strip(scope):
             request: AnyRequest = Request(scope, receive, send)
             message = f"There is no route {scope['method']} {scope['path'][:200]}; all begin with "
             refusal = failed(Refused(message + self._prefix, kind="not_found"), request)
@@ -42,14 +42,16 @@ class Prefix:
                 message["headers"] = [self._outer(*header) for header in message["headers"]]
             await send(message)
 
-        await self._app(inner, receive, sent)
+        await self._app(scope, receive, sent)
 
-    def _inner(self, scope: HTTPScope) -> HTTPScope | None:
-        path, raw = scope["path"], scope["raw_path"]
+    def _strip(self, scope: HTTPScope) -> bool:
+        """Takes the prefix off, in place: what is done to replies looks at the path too."""
+        path = scope["path"]
         if path != self._prefix and not path.startswith(self._prefix + "/"):
-            return None
-        raw = raw.removeprefix(self._raw) or b"/"
-        return {**scope, "path": path.removeprefix(self._prefix) or "/", "raw_path": raw}
+            return False
+        scope["path"] = path.removeprefix(self._prefix) or "/"
+        scope["raw_path"] = scope["raw_path"].removeprefix(self._raw) or b"/"
+        return True
 
     def _outer(self, name: bytes, value: bytes) -> tuple[bytes, bytes]:
         if name.lower() in _PATHS and value.startswith(b"/") and not value.startswith(b"//"):

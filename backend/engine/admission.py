@@ -7,6 +7,8 @@ import math
 import random
 from array import array
 from collections import OrderedDict
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from corral.backend.engine import sampling
@@ -18,6 +20,7 @@ from corral.backend.engine.constraint import (
     compile_constraint,
 )
 from corral.backend.engine.messages import Add, Constraint, Failed, LoraInfo, Sampling
+from corral.backend.engine.reasoning import Reasoning, marked
 
 #: Compiled constraints kept for requests that ask for the same again.
 N_COMPILED = 32
@@ -54,6 +57,8 @@ class Admitted(NamedTuple):
     seed: int
     sampler: Any
     constraint: Constrained | None
+    marks: Mapping[int, str] = MappingProxyType({})
+    reasoning: Reasoning | None = None
 
 
 class Admission:
@@ -87,7 +92,9 @@ class Admission:
         sampler = self._words.sampler(
             stages, array("i", tokens), add.sampling.n_probs, add.sampling.post_sampling_probs
         )
-        return Admitted(add, tokens, seed, sampler, constraint)
+        marks = marked(self._words, add.marks)
+        reasoning = None if add.thinking is None else Reasoning(add.thinking, self._words)
+        return Admitted(add, tokens, seed, sampler, constraint, marks, reasoning)
 
     def _problem(self, add: Add, tokens: list[int], bias: list[tuple[int, float]]) -> Failed | None:
         n, n_ctx, n_vocab = len(tokens), self._words.n_ctx, self._words.n_vocab

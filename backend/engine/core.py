@@ -11,27 +11,21 @@ from typing import Any, Protocol
 
 from corral.backend.engine import sampling
 from corral.backend.engine.admission import Admission, Admitted
-from corral.backend.engine.constraint import ConstraintFailed
-from corral.backend.engine.llama import Choice, DecodeFailed, KvFull, Mask, NotFinite, Row
+from corral.backend.engine.answering import Answering
+from corral.backend.engine.llama import Choice, DecodeFailed, KvFull, Mask, Row
 from corral.backend.engine.memory import Memory
 from corral.backend.engine.messages import (
     AdapterSet,
     Add,
     Counters,
     Delta,
-    Done,
     Failed,
-    FinishKind,
     LoraInfo,
     Output,
     Progress,
-    PromptProbs,
     SlotRow,
     Snapshot,
-    Started,
-    Stats,
     Step,
-    TokenProbs,
 )
 from corral.backend.engine.pace import PromptBudget, Threads
 from corral.backend.engine.scheduler import Chunk, Plan, Scheduler
@@ -94,15 +88,6 @@ def _count_rows(plan: Plan) -> tuple[int, int]:
     return n_decode, sum(c.n for c in chunks) - n_decode
 
 
-class _Totals:
-    """Counters behind the snapshot; see ``messages.Counters``."""
-
-    def __init__(self) -> None:
-        self.prompt_tokens = self.prompt_tokens_cached = self.predicted_tokens = 0
-        self.prompt_s = self.predicted_s = 0.0
-        self.decode_calls = self.busy_slots = self.steps = 0
-
-
 class EngineCore:
     """Runs requests on a model, ``n_slots`` at a time with ``max_queue`` waiting.
 
@@ -141,11 +126,8 @@ class EngineCore:
         self._threads = threads
         self._clock = clock
         self._on_started = on_started
-        self._by_id: dict[int, Sequence] = {}
-        self._totals = _Totals()
-        self._outputs: list[Output] = []
+        self._answers = Answering(runner, self.scheduler, clock)
         self._n_admitted = 0  # written by the thread that calls admit()
-        self._n_ended = 0  # written by the step thread
         self._n_orders = 0
         self._snapshot_at = -math.inf
 
@@ -157,7 +139,7 @@ class EngineCore:
 
     def admit(self, add: Add) -> Admitted | Failed:
         """Tokenises a request and decides whether it may come in. For one other thread to call."""
-        if not add.joins and self._n_admitted - self._n_ended >= self._max_open:
+        if not add.joins and self._n_admitted - self._answers.n_ended >= self._max_open:
             return Failed(add.id, "queue_full", "all slots are busy and the queue is full")
         admitted = self._admission.admit(add)
         self._n_admitted += isinstance(admitted, Admitted)
@@ -165,7 +147,7 @@ class EngineCore:
 
     def add(self, admitted: Admitted) -> None:
         """Queues a request that ``admit`` let in."""
-        add, tokens, seed, sampler, constraint = admitted
+        add, tokens, seed, sampler, constraint, marks, reasoning = admitted
         self._n_orders += 1
         sequence = Sequence(
             add,
@@ -176,22 +158,29 @@ class EngineCore:
             seed=seed,
             constraint=constraint,
             adapters=self.memory.adapters_for(add.lora),
+            marks=marks,
+            reasoning=reasoning,
         )
-        self._by_id[add.id] = sequence
+        self._answers.by_id[add.id] = sequence
         self.scheduler.add(sequence)
 
     def abort(self, request_id: int) -> bool:
         """Ends a request, waiting or running, as ``Done("cancelled")``. False if unknown."""
-        sequence = self._by_id.get(request_id)
+        sequence = self._answers.by_id.get(request_id)
         if sequence is None:
             return False
-        self._end(sequence, "cancelled")
+        self._answers.end(sequence, "cancelled")
         return True
+
+    def end_thinking(self, request_id: int) -> bool:
+        """Lets a request's reasoning end now. False when it is unknown or does not reason."""
+        sequence = self._answers.by_id.get(request_id)
+        return bool(sequence and sequence.reasoning and sequence.reasoning.stop())
 
     @property
     def has_work(self) -> bool:
         """Whether ``step`` would do anything."""
-        return bool(self._by_id or self._outputs)
+        return bool(self._answers.by_id or self._answers.outputs)
 
     # --- a step -----------------------------------------------------------------------------------
 
@@ -217,24 +206,20 @@ class EngineCore:
             ms = (self._clock() - began) * 1e3
             self._budget.observe(n_decode=n_decode, n_prompt=n_prompt, ms=ms)
         self.memory.slots.poll()
-        self._totals.steps += 1
+        self._answers.totals.steps += 1
         for sequence in self.scheduler.running if reads else ():
             if sequence.is_reading and sequence.n_generated == 0:
-                self._report_progress(sequence)
+                self._answers.report_progress(sequence)
         return self.drain()
 
     def drain(self) -> list[Output]:
         """What ended or began since the last step."""
-        outputs, self._outputs = self._outputs, []
-        return outputs
+        return self._answers.drain()
 
     def _begin(self, plan: Plan) -> None:
         self.runner.set_adapters(plan.adapters)
         for sequence in plan.started:
-            if sequence.started_s is None:
-                sequence.started_s = self._clock()
-                self._outputs.append(Started(sequence.id, sequence.slot, sequence.n_cached))
-                self._report_progress(sequence, n_computed=sequence.n_cached)
+            self._answers.begin(sequence)
 
     def _run(self, chunks: list[Chunk]) -> bool:
         """One call: compute, commit, sample. False when it changed nothing."""
@@ -246,15 +231,15 @@ class EngineCore:
         if indexes is None:
             return False
         self._threads.observe(n_rows=n_rows, ms=(self._clock() - began) * 1e3)
-        self._totals.decode_calls += 1
-        self._totals.busy_slots += len(chunks)
+        self._answers.totals.decode_calls += 1
+        self._answers.totals.busy_slots += len(chunks)
         for (sequence, n), index in zip(chunks, indexes, strict=True):
             if sequence.add.prompt_probs:
-                self._report_prompt(sequence, n, index)
+                self._answers.report_prompt(sequence, n, index)
         self.scheduler.commit(chunks)
         for (sequence, _), index in zip(chunks, indexes, strict=True):
             if sequence.n_left == 0:
-                self._take(sequence, index)
+                self._answers.take(sequence, index)
         return True
 
     def _compute(self, chunks: list[Chunk]) -> list[int] | None:
@@ -276,7 +261,7 @@ class EngineCore:
             log.warning("cache full against all accounts; letting go of something")
             self.scheduler.rollback(chunks)
             if not self.scheduler.relieve():
-                self._fail(
+                self._answers.fail(
                     chunks[0].sequence, "the cache has no room, though nothing else is in it"
                 )
         except DecodeFailed as error:
@@ -289,174 +274,8 @@ class EngineCore:
                         self._run([chunk])
             else:
                 self.scheduler.rollback(chunks)
-                self._fail(chunks[0].sequence, str(error))
+                self._answers.fail(chunks[0].sequence, str(error))
         return None
-
-    def _take(self, sequence: Sequence, index: int) -> None:
-        """All known tokens are computed: sample the next and see what it means."""
-        now = sequence.last_token_s = self._clock()
-        if sequence.first_token_s is None:
-            sequence.first_token_s = now
-            self._report_progress(sequence)
-            self._count_prompt(sequence)
-        if sequence.add.max_tokens == 0:
-            return self._end(sequence, "limit")
-        constraint = sequence.constraint
-        if constraint is not None and constraint.must_stop:
-            return self._end(sequence, "eos")
-        mask = None if constraint is None else constraint.apply
-        try:
-            choice = self.runner.sample(sequence.sampler, index, mask)
-            if constraint is not None:
-                constraint.accept(choice.token)
-        except NotFinite:
-            what = "no token is left to choose" if mask else "the model produced no usable numbers"
-            return self._fail(sequence, what)
-        except ConstraintFailed as error:
-            return self._fail(sequence, f"the answer cannot be constrained further: {error}")
-        self._append(sequence, choice)
-        if constraint is not None and sequence.is_running:
-            self._follow_constraint(sequence)
-        return None
-
-    def _follow_constraint(self, sequence: Sequence) -> None:
-        """Appends what the constraint leaves no choice about, and ends an answer it completes."""
-        constraint = sequence.constraint
-        assert constraint is not None
-        try:
-            # With probabilities every token is chosen, since each has its own.
-            forced = [] if sequence.add.sampling.n_probs else constraint.forced()
-            for token in forced:
-                constraint.accept(token)
-                sequence.sampler.accept(token)
-                self._append(sequence, Choice(token))
-                if not sequence.is_running:
-                    return None
-        except ConstraintFailed as error:
-            return self._fail(sequence, f"the answer cannot be constrained further: {error}")
-        if constraint.must_stop:
-            self._end(sequence, "eos")
-        return None
-
-    def _append(self, sequence: Sequence, choice: Choice) -> None:
-        """One more token of the answer, and what it ends."""
-        token, add = choice.token, sequence.add
-        sequence.tokens.append(token)
-        self._totals.predicted_tokens += 1
-        if token in self.runner.eog_tokens:
-            return self._end(sequence, "eos")
-        sequence.unsent.append(token)
-        if add.sampling.n_probs:
-            sequence.unsent_probs.append(self._with_pieces(choice))
-        text = sequence.text.feed(self.runner.piece(token))
-        if text and sequence.lines.is_needed:
-            assert sequence.first_token_s is not None
-            ms = (sequence.last_token_s - sequence.first_token_s) * 1e3
-            text = sequence.lines.feed(text, ms)
-        if text:
-            self._send(sequence, text)
-        if sequence.text.stop is not None:
-            return self._end(sequence, "word")
-        if sequence.lines.has_ended or 0 < add.max_tokens <= sequence.n_generated:
-            return self._end(sequence, "limit")
-        if len(sequence.tokens) >= self.runner.n_ctx:
-            if not add.context_shift:
-                return self._end(sequence, "limit", truncated=True)
-            self._shift(sequence)
-        return None
-
-    def _shift(self, sequence: Sequence) -> None:
-        """Makes room in a full context: forgets tokens behind those to keep (llama-server's rule
-        for how many)."""
-        add, n = sequence.add, len(sequence.tokens)
-        n_keep = sequence.n_prompt if add.n_keep < 0 else add.n_keep
-        n_keep = min(n_keep, n - 4)
-        if n_keep == 0 and sequence.tokens[0] == self.runner.bos_token:
-            n_keep = 1
-        n_discard = min(add.n_discard or (n - n_keep) // 2, n - n_keep - 1)
-        self.scheduler.forget(sequence, n_keep, max(1, n_discard))
-
-    # --- what goes out ----------------------------------------------------------------------------
-
-    def _send(self, sequence: Sequence, text: str) -> None:
-        self._outputs.append(Delta(sequence.id, text, sequence.unsent, sequence.unsent_probs))
-        sequence.unsent, sequence.unsent_probs = [], []
-
-    def _with_pieces(self, choice: Choice) -> TokenProbs:
-        top = [(t, self.runner.piece(t, special=True), value) for t, value in choice.top]
-        piece = self.runner.piece(choice.token, special=True)
-        return TokenProbs(choice.token, piece, choice.value, top)
-
-    def _report_prompt(self, sequence: Sequence, n: int, last: int) -> None:
-        """The prompt tokens that the ``n`` rows up to index ``last`` tell the probabilities of."""
-        tokens, start = sequence.tokens, sequence.n_computed
-        n_probs, probs = sequence.add.sampling.n_probs, list[TokenProbs]()
-        if sequence.n_prompt_probs == 0:
-            piece = self.runner.piece(tokens[0], special=True)
-            probs.append(TokenProbs(tokens[0], piece, None, []))
-        for at in range(max(start + 1, sequence.n_prompt_probs), start + n + 1):
-            if at < sequence.n_prompt:
-                index = last - (n - 1) + (at - 1 - start)
-                choice = self.runner.log_probs(index, tokens[at], n_probs)
-                probs.append(self._with_pieces(choice))
-        sequence.n_prompt_probs += len(probs)
-        if probs:
-            self._outputs.append(PromptProbs(sequence.id, probs))
-
-    def _report_progress(self, sequence: Sequence, n_computed: int | None = None) -> None:
-        done = sequence.n_computed if n_computed is None else n_computed
-        if done <= sequence.n_reported or sequence.started_s is None:
-            return
-        sequence.n_reported = done
-        ms = (self._clock() - sequence.started_s) * 1e3
-        self._outputs.append(Progress(sequence.id, sequence.n_prompt, sequence.n_cached, done, ms))
-
-    def _end(self, sequence: Sequence, finish: FinishKind, *, truncated: bool = False) -> None:
-        stop = sequence.text.stop or ""
-        tail = sequence.text.flush()
-        if tail and sequence.lines.is_needed:
-            tail = "" if sequence.lines.has_ended else sequence.lines.feed(tail, 0.0)
-        if tail or sequence.unsent:
-            self._send(sequence, tail)
-        stats = self._stats(sequence, truncated)
-        self._leave(sequence, keep=True)
-        self._outputs.append(Done(sequence.id, finish, stop, stats))
-
-    def _fail(self, sequence: Sequence, message: str) -> None:
-        self._leave(sequence, keep=False)
-        self._outputs.append(Failed(sequence.id, "engine_error", message))
-
-    def _leave(self, sequence: Sequence, *, keep: bool) -> None:
-        if sequence.first_token_s is not None:
-            self._totals.predicted_s += sequence.last_token_s - sequence.first_token_s
-        self.scheduler.finish(sequence, keep=keep)
-        sequence.sampler.close()
-        del self._by_id[sequence.id]
-        self._n_ended += 1
-
-    def _count_prompt(self, sequence: Sequence) -> None:
-        assert sequence.started_s is not None and sequence.first_token_s is not None
-        self._totals.prompt_tokens += sequence.n_prompt - sequence.n_cached
-        self._totals.prompt_tokens_cached += sequence.n_cached
-        self._totals.prompt_s += sequence.first_token_s - sequence.started_s
-
-    def _stats(self, sequence: Sequence, truncated: bool) -> Stats:
-        now = self._clock()
-        started = now if sequence.started_s is None else sequence.started_s
-        first = now if sequence.first_token_s is None else sequence.first_token_s
-        last = max(sequence.last_token_s, first)
-        return Stats(
-            n_prompt=sequence.n_prompt,
-            n_cached=sequence.n_cached,
-            n_generated=sequence.n_generated,
-            queue_ms=(started - sequence.arrived_s) * 1e3,
-            prompt_ms=(first - started) * 1e3,
-            predicted_ms=(last - first) * 1e3,
-            seed=sequence.seed,
-            slot=sequence.slot,
-            truncated=truncated or sequence.n_discarded > 0,
-            n_discarded=sequence.n_discarded,
-        )
 
     # --- looking in -------------------------------------------------------------------------------
 
@@ -476,7 +295,7 @@ class EngineCore:
         rows = [SlotRow(i, "idle") for i in range(self.n_slots)]
         for sequence in self.scheduler.running:
             rows[sequence.slot] = self._slot_row(sequence)
-        t, cells = self._totals, self.scheduler.cells
+        t, cells = self._answers.totals, self.scheduler.cells
         return Snapshot(
             slots=rows,
             waiting=[s.id for s in self.scheduler.waiting],

@@ -99,6 +99,10 @@ class Cores:
             return True
         return any(core.abort(request_id) for core in self._embedding)
 
+    def end_thinking(self, request_id: int) -> bool:
+        """See ``EngineCore.end_thinking``."""
+        return self.generation is not None and self.generation.end_thinking(request_id)
+
     # --- steps ------------------------------------------------------------------------------------
 
     @property

@@ -41,8 +41,9 @@ class StopMatcher:
         return whole[: len(whole) - keep]
 
     def flush(self) -> str:
-        """What was held back, when no more text comes."""
+        """What was held back, when no more text comes that could belong to it."""
         held, self._held = self._held, ""
+        self._matched = [0] * len(self._stops)
         return held
 
     def _advance(self, char: str) -> str | None:
@@ -83,13 +84,18 @@ class Detokenizer:
         """The stop string that was met, if any."""
         return self._matcher.stop
 
+    @property
+    def is_whole(self) -> bool:
+        """No code point is waiting for the rest of its bytes."""
+        return not self._decoder.getstate()[0]
+
     def feed(self, piece: bytes) -> str:
         """Text that may be shown now that ``piece`` is known."""
         text = self._decoder.decode(piece)
         return self._matcher.feed(text) if text else ""
 
     def flush(self) -> str:
-        """The rest, at the end: held text, and U+FFFD for a code point cut short."""
+        """The rest, at the end or before a tag: held text, U+FFFD for a code point cut short."""
         tail = self._decoder.decode(b"", final=True)
         shown = self._matcher.feed(tail) if tail else ""
         return shown + (self._matcher.flush() if self.stop is None else "")

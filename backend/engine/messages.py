@@ -115,6 +115,21 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
 # --- server -> engine -------------------------------------------------------------------------
 
 
+class Thinking(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How reasoning is written, and how much of it there may be.
+
+    It is what stands between ``start`` and ``end``; with ``is_open`` it begins with the answer.
+    After ``budget`` tokens of it (-1: no limit), or when asked to (``Call`` ``end_thinking``), the
+    engine writes ``message`` and ``end`` in the model's place.
+    """
+
+    start: str
+    end: str
+    is_open: bool = False
+    budget: int = -1
+    message: str = ""
+
+
 class Add(Struct, tag="add", frozen=True, kw_only=True, omit_defaults=True):
     """Generate from a prompt.
 
@@ -128,7 +143,8 @@ class Add(Struct, tag="add", frozen=True, kw_only=True, omit_defaults=True):
     ``id_slot`` >= 0 waits for that slot. ``lora`` are adapters and their scales for this request,
     None those in force. ``prompt_probs`` reports the prompt's own tokens with their probabilities
     (``PromptProbs``), which computes all of it. ``joins`` marks one more answer of a request that
-    has its place already: a full queue does not refuse it.
+    has its place already: a full queue does not refuse it. ``marks`` are tags to be told of
+    when they are generated as one token (see ``Delta``).
     """
 
     id: int
@@ -147,6 +163,8 @@ class Add(Struct, tag="add", frozen=True, kw_only=True, omit_defaults=True):
     lora: tuple[tuple[int, float], ...] | None = None
     prompt_probs: bool = False
     joins: bool = False
+    marks: tuple[str, ...] = ()
+    thinking: Thinking | None = None
 
 
 class Embed(Struct, tag="embed", frozen=True, kw_only=True, omit_defaults=True):
@@ -172,7 +190,8 @@ class Abort(Struct, tag="abort", frozen=True):
 
 class Call(Struct, tag="call", frozen=True):
     """A question that needs no step: ``tokenize``, ``tokenize_prompt``, ``pieces``, those of
-    ``memory.Memory.METHODS``, or ``control`` for the fake."""
+    ``memory.Memory.METHODS``, ``end_thinking`` of a running request, or ``control`` for the
+    fake."""
 
     id: int
     method: str
@@ -307,12 +326,14 @@ class PromptProbs(Struct, tag="prompt_probs", array_like=True, frozen=True, gc=F
 
 class Delta(Struct, tag="delta", array_like=True, frozen=True, gc=False):
     """Generated text that can no longer become part of a stop string, and its tokens; ``probs`` one
-    for each of them, when they were asked for."""
+    for each of them, when they were asked for. ``marks``: tags of ``Add.marks`` among the tokens,
+    which are not in the text, each with the number of characters before it."""
 
     id: int
     text: str
     tokens: list[int]
     probs: list[TokenProbs] = []
+    marks: list[tuple[int, str]] = []
 
 
 class Stats(Struct, array_like=True, frozen=True, gc=False):

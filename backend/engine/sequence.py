@@ -1,12 +1,15 @@
 """One request's tokens and where it stands. Owned by the step thread; no locks."""
 
 from array import array
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from corral.backend.engine.constraint import Constrained
 from corral.backend.engine.detokenize import Detokenizer
 from corral.backend.engine.lines import Lines
 from corral.backend.engine.messages import AdapterSet, Add, TokenProbs
+from corral.backend.engine.reasoning import Reasoning
 
 PROBS_CHUNK = 32
 
@@ -26,6 +29,8 @@ class Sequence:
         seed: int = 0,
         constraint: Constrained | None = None,
         adapters: AdapterSet = (),
+        marks: Mapping[int, str] = MappingProxyType({}),
+        reasoning: Reasoning | None = None,
     ) -> None:
         self.add = add
         self.id = add.id
@@ -43,6 +48,8 @@ class Sequence:
         self.sampler = sampler
         self.seed = seed
         self.constraint = constraint
+        self.marks = marks  # tags by their token
+        self.reasoning = reasoning
         self.adapters = adapters  # the LoRA set it is computed with
         self.n_reported = -1  # prompt tokens in the last Progress
         self.unsent: list[int] = []

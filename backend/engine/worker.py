@@ -162,6 +162,8 @@ class Worker:
                 self._send(Reply(call.id, pieces))
             case method if self._memory is not None and method in self._memory.METHODS:
                 self._inbox.put(call)
+            case "end_thinking":
+                self._inbox.put(call)
             case "control" if isinstance(self._words, fake.FakeLlama):
                 self._inbox.put(call)
             case _:
@@ -205,7 +207,9 @@ class Worker:
         return runner.holds(generation.scheduler)
 
     def _take(self, item: AnyAdmitted | Abort | Call | Job) -> None:
-        if isinstance(item, Call) and self._memory is not None and item.method != "control":
+        if isinstance(item, Call) and item.method == "end_thinking":
+            self._send(Reply(item.id, self._core.end_thinking(item.args["id"])))
+        elif isinstance(item, Call) and self._memory is not None and item.method != "control":
             self._memory.call(item)
         elif isinstance(item, Call):
             assert isinstance(self._words, fake.FakeLlama)

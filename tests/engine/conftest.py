@@ -141,7 +141,7 @@ class Bench:
         assert sorted(seq_ids) == list(range(self.runner.n_seq_max))
         open_ids = {q.id for q in s.running} | {q.id for q in s.waiting}
         assert open_ids == {i for i, a in self.answers.items() if not a.ends}
-        assert self.core._n_admitted - self.core._n_ended == len(open_ids)
+        assert self.core._n_admitted - self.core._answers.n_ended == len(open_ids)
 
     def check_idle(self) -> None:
         """Nothing is left behind, and all cells come back when the cached prefixes go."""
