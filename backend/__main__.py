@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import socket
+import subprocess
 import sys
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ from corral.backend.listening import CannotListen, listening, url
 from corral.backend.pool import Pool
 from corral.backend.service import Service
 from corral.backend.settings import Settings
-from corral.backend.spellings import HELP, VERSION
+from corral.backend.spellings import DEVICES, HELP, VERSION
 from corral.backend.usage import usage
 
 log = logging.getLogger("corral")
@@ -196,6 +197,8 @@ def _serve_command(words: Sequence[str]) -> int:
     if not set(VERSION).isdisjoint(words):
         print(f"corral {__version__}")
         return 0
+    if not set(DEVICES).isdisjoint(words):
+        return subprocess.run([sys.executable, "-m", "corral.backend.engine.devices"]).returncode
     try:
         settings, notes = load(words, os.environ)
     except Refused as error:

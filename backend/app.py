@@ -7,7 +7,16 @@ from litestar.datastructures import State
 from litestar.types import ControllerRouterHandler, Message, Scope
 
 import corral.frontend
-from corral.backend.api import anthropic, embeddings, memory, native, openai, ops, responses
+from corral.backend.api import (
+    anthropic,
+    control,
+    embeddings,
+    memory,
+    native,
+    openai,
+    ops,
+    responses,
+)
 from corral.backend.api.failures import exception_handlers
 from corral.backend.api.guards import Gate, name_request, session_value
 from corral.backend.api.ignored import name_ignored
@@ -55,11 +64,21 @@ def create_app(
     app = Litestar(
         route_handlers=[
             Router(
-                "/v1", route_handlers=[*openai.handlers, *embeddings.handlers, *responses.handlers]
+                "/v1",
+                route_handlers=[
+                    *openai.handlers,
+                    *control.handlers,
+                    *embeddings.handlers,
+                    *responses.handlers,
+                ],
             ),
             Router(
                 "/",
-                route_handlers=[*openai.handlers_without_prefix, *responses.handlers],
+                route_handlers=[
+                    *openai.handlers_without_prefix,
+                    *control.handlers,
+                    *responses.handlers,
+                ],
                 include_in_schema=False,
             ),
             Router("/v1", route_handlers=anthropic.handlers),

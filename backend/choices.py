@@ -5,6 +5,9 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from typing import TypeAlias
 
+from msgspec.structs import replace
+
+from corral.backend.chat.model import Turn
 from corral.backend.chat.types import (
     Effective,
     Event,
@@ -14,6 +17,7 @@ from corral.backend.chat.types import (
     Scored,
     Text,
     Timings,
+    Written,
 )
 from corral.backend.engine.messages import (
     Add,
@@ -36,17 +40,19 @@ class Generation:
 
     Iterating raises ``CorralError`` when it ends badly. Leaving early without ``abort()`` leaves it
     running, so whoever iterates calls ``abort()`` (synchronous, idempotent) in a ``finally``.
-    ``prompt_index`` numbers the prompts of a request; ``n_prompt`` is 0 until it is known.
+    ``prompt_index`` numbers the prompts of a request; ``n_prompt`` is 0 until it is known. With
+    a ``turn`` it is a chat's answer, and read as its dialect says.
     """
 
     def __init__(
         self,
         engine: Engine,
-        prompt: Prompt,
+        prompt: Prompt | Written,
         effective: Effective,
         *,
         prompt_index: int = 0,
         joins: bool = False,
+        turn: Turn | None = None,
     ) -> None:
         self.id = next_request_id()
         self.model = engine.name
@@ -58,6 +64,8 @@ class Generation:
         self.slot = -1
         self.was_aborted = False
         self._joins = joins
+        self._turn = turn
+        self._parser = None if turn is None else turn.new_parser()
         self._engine = engine
         self._request: Request | None = None
         self._timings = Timings(0, 0, 0, 0.0, 0.0)
@@ -66,7 +74,7 @@ class Generation:
     async def start(self) -> None:
         """Gives it to the engine; returns once its prompt fits and it is queued or running.
         Raises Refused or Broken."""
-        e = self.effective
+        e, turn = self.effective, self._turn
         add = Add(
             id=self.id,
             prompt=self.prompt,
@@ -75,7 +83,7 @@ class Generation:
             max_tokens=e.max_tokens,
             # What is in the cache has no probabilities.
             cache_prompt=e.cache_prompt and not e.prompt_probs,
-            constraint=e.constraint,
+            constraint=e.constraint if turn is None else turn.constraint or e.constraint,
             context_shift=e.context_shift,
             n_keep=e.n_keep,
             n_discard=e.n_discard,
@@ -85,6 +93,8 @@ class Generation:
             lora=e.lora,
             prompt_probs=e.prompt_probs,
             joins=self._joins,
+            marks=() if turn is None else turn.marks,
+            thinking=None if turn is None else turn.thinking,
         )
         request = await self._engine.submit(add)
         self._request = request
@@ -114,11 +124,17 @@ class Generation:
                     yield Reading(total, cached, processed, time_ms)
                 case PromptProbs(_, probs):
                     yield Scored(probs)
-                case Delta(_, text, tokens, probs):
+                case Delta(_, text, tokens, probs, marks):
                     self._count(len(tokens))
-                    yield Text(text, tokens, self._timings, probs)
+                    parts = () if self._parser is None else tuple(self._parser.feed(text, marks))
+                    yield Text(text, tokens, self._timings, probs, marks, parts)
                 case Done() as done:
-                    yield _finished(done)
+                    n_calls = 0
+                    if self._parser is not None:
+                        if parts := tuple(self._parser.finish()):
+                            yield Text("", [], self._timings, parts=parts)
+                        n_calls = self._parser.n_calls
+                    yield replace(_finished(done), n_calls=n_calls)
                     return
                 case Failed(_, code, message, extra, param):
                     raise from_engine(code, message, extra, param)

@@ -14,6 +14,7 @@ from corral.backend.errors import Refused
 from corral.backend.llama_flags import ALWAYS, REFUSED
 from corral.backend.settings import Settings, fields, own_names
 from corral.backend.spellings import (
+    DEVICES,
     HELP,
     VERSION,
     Given,
@@ -141,7 +142,9 @@ def _no_flag(name: str, word: str) -> Refused:
         return Refused(unsupported(name))
     if not word.startswith("-"):
         return Refused(f"{word!r:.200} is no flag, and belongs to none")
-    return Refused(f"{name[:200]} is no flag{nearest(name, [*spellings(), *HELP, *VERSION])}")
+    return Refused(
+        f"{name[:200]} is no flag{nearest(name, [*spellings(), *HELP, *VERSION, *DEVICES])}"
+    )
 
 
 # --- environment ----------------------------------------------------------------------------------

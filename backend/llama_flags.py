@@ -165,7 +165,6 @@ _REFUSED: Final = {
     ),
     "computing on other machines is not supported": ("--rpc N LLAMA_ARG_RPC",),
     "weights are loaded at the start": ("-lzm --lazy-mode N LLAMA_ARG_LAZY_MODE",),
-    "use nvidia-smi or the like": ("--list-devices",),
     "memory is not fitted: set --ctx-size": (
         "-fit --fit N LLAMA_ARG_FIT",
         "-fitt --fit-target N LLAMA_ARG_FIT_TARGET",
@@ -208,12 +207,9 @@ _REFUSED: Final = {
         "--models-autoload LLAMA_ARG_MODELS_AUTOLOAD",
     ),
     "chat templates are always rendered by Jinja": ("--no-jinja LLAMA_ARG_NO_JINJA",),
-    "the text of an answer is not parsed for reasoning yet": (
-        "--reasoning-format N LLAMA_ARG_THINK",
+    "it is said with each request": (
         "-rea --reasoning N LLAMA_ARG_REASONING",
         "--reasoning-effort N LLAMA_ARG_REASONING_EFFORT",
-        "--reasoning-budget N LLAMA_ARG_THINK_BUDGET",
-        "--reasoning-budget-message N LLAMA_ARG_THINK_BUDGET_MESSAGE",
         "--reasoning-preserve LLAMA_ARG_REASONING_PRESERVE",
         "--no-reasoning-preserve LLAMA_ARG_NO_REASONING_PRESERVE",
         "--skip-chat-parsing LLAMA_ARG_SKIP_CHAT_PARSING",

@@ -5,10 +5,12 @@ import re
 import time
 from collections.abc import Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
 from corral.backend import pool as pools
+from corral.backend.chat.model import ChatModel, Turn
 from corral.backend.chat.template import CHATML, ChatTemplate
 from corral.backend.chat.types import (
     ChatRequest,
@@ -16,6 +18,7 @@ from corral.backend.chat.types import (
     Effective,
     Params,
     Prompt,
+    Written,
 )
 from corral.backend.choices import Choices, Generation
 from corral.backend.defaults import effective
@@ -37,7 +40,9 @@ class Service:
     def __init__(self, settings: Settings, pool: Pool) -> None:
         self.settings = settings
         self._pool = pool
-        self._templates: dict[str, ChatTemplate] = {}
+        self._chat_models: dict[str, ChatModel] = {}
+        #: Answers under way by the name their client knows; whoever runs them keeps them alive.
+        self.named: WeakValueDictionary[str, Choices] = WeakValueDictionary()
         self.created = int(time.time())
 
     # --- life -------------------------------------------------------------------------------------
@@ -64,9 +69,9 @@ class Service:
         """Starts to answer a conversation; returns once its prompt is tokenised, fits, and is
         queued or running. Raises Refused (the template's objection, too long, queue full) or Broken
         (loading, shutting down)."""
-        prompt = await self.render(request)
+        turn = self._chat_model(self._pool.get(request.model)).read(request)
         return await self._answer(
-            [prompt], request.params, request.model, n=request.n, param="messages"
+            [turn.prompt], request.params, request.model, n=request.n, param="messages", turn=turn
         )
 
     async def complete(self, request: CompletionRequest) -> Choices:
@@ -80,15 +85,9 @@ class Service:
         Broken."""
         return await compute(self._pool.get(request.model), request)
 
-    async def render(self, request: ChatRequest) -> str:
-        """The prompt text a conversation becomes."""
-        engine = self._pool.get(request.model)
-        template = self._template(engine)
-        return template.render(
-            request.messages,
-            add_generation_prompt=request.add_generation_prompt,
-            kwargs=request.template_kwargs,
-        )
+    async def render(self, request: ChatRequest) -> Written:
+        """The prompt a conversation becomes."""
+        return self._chat_model(self._pool.get(request.model)).render(request)
 
     async def count(self, request: ChatRequest) -> int:
         """How many tokens a conversation's prompt has. Raises as ``chat``."""
@@ -102,7 +101,7 @@ class Service:
         tokens: list[int] = await self._pool.get(None).call("tokenize", args)
         return tokens
 
-    async def prompt_tokens(self, prompt: Prompt) -> list[int]:
+    async def prompt_tokens(self, prompt: Prompt | Written) -> list[int]:
         """The tokens of a prompt as a request would read them."""
         tokens: list[int] = await self._pool.get(None).call("tokenize_prompt", {"prompt": prompt})
         return tokens
@@ -133,8 +132,20 @@ class Service:
         """Scripts the fake engine (see ``engine.fake``); refused by a real one."""
         await self._pool.get(None).call("control", args)
 
+    async def end_thinking(self, generation_id: int) -> bool:
+        """Lets a running answer's reasoning end now. False when there is none."""
+        ended: bool = await self._pool.get(None).call("end_thinking", {"id": generation_id})
+        return ended
+
     async def _answer(
-        self, prompts: Sequence[Prompt], params: Params, model: str | None, *, n: int, param: str
+        self,
+        prompts: Sequence[Prompt | Written],
+        params: Params,
+        model: str | None,
+        *,
+        n: int,
+        param: str,
+        turn: Turn | None = None,
     ) -> Choices:
         engine = self._pool.get(model)
         in_force = self.effective(params)
@@ -145,7 +156,9 @@ class Service:
                 for i, prompt in enumerate(prompts)
             ]
         generations = [
-            Generation(engine, prompt, _choice(in_force, j), prompt_index=i, joins=i + j > 0)
+            Generation(
+                engine, prompt, _choice(in_force, j), prompt_index=i, joins=i + j > 0, turn=turn
+            )
             for i, prompt in enumerate(prompts)
             for j in range(n)
         ]
@@ -160,7 +173,7 @@ class Service:
             raise
         return choices
 
-    async def _tokens(self, engine: Engine, prompt: Prompt, at: str) -> Prompt:
+    async def _tokens(self, engine: Engine, prompt: Prompt | Written, at: str) -> Prompt:
         """A prompt's tokens. Raises Refused when it is empty or can never fit."""
         tokens: list[int | str] = await engine.call("tokenize_prompt", {"prompt": prompt})
         n, n_ctx = len(tokens), engine.info.n_ctx if engine.info is not None else len(tokens) + 1
@@ -175,19 +188,27 @@ class Service:
             )
         return tokens
 
-    def _template(self, engine: Engine) -> ChatTemplate:
-        """The engine's chat template, compiled once per model."""
+    def _chat_model(self, engine: Engine) -> ChatModel:
+        """How the engine's model is spoken to, analysed once per model."""
         info = engine.info
         if info is None:
             raise engine.refusal()
-        template = self._templates.get(engine.name)
-        if template is None:
+        model = self._chat_models.get(engine.name)
+        if model is None:
             if info.chat_template is None:
                 log.warning("the model has no chat template; using ChatML")
-            template = self._templates[engine.name] = ChatTemplate(
+            template = ChatTemplate(
                 info.chat_template or CHATML, bos_token=info.bos_token, eos_token=info.eos_token
             )
-        return template
+            model = self._chat_models[engine.name] = ChatModel(
+                template,
+                frozenset(info.special_tokens),
+                reasoning_format=self.settings.reasoning_format,
+                budget=self.settings.reasoning_budget,
+                message=self.settings.reasoning_budget_message,
+                trusts=self.settings.trust_input,
+            )
+        return model
 
     # --- settings in force ------------------------------------------------------------------------
 

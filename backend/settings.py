@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from corral.backend.values import (
+    ReasoningFormat,
     adapters,
     auto,
     auto_flag,
@@ -154,6 +155,11 @@ class Settings:
     reranking: bool = _knob(False, "--reranking --rerank", "Embeddings", "score documents for a query, as pooling rank; a model whose file says that it does needs no flag", flag, env="LLAMA_ARG_RERANKING")
     embd_normalize: int = _knob(2, "--embd-normalize", "Embeddings", "length of the vectors: 2 Euclidean, 1 taxicab, another P that norm, 0 the largest number is 32760, -1 as computed", between(-1, 2**31 - 1))
     n_ubatch: int = _knob(0, "-ub --ubatch-size", "Embeddings", "most tokens of a text that the model must see at once; 0: what the model takes, up to 8192", count, env="LLAMA_ARG_UBATCH")
+
+    trust_input: bool = _knob(False, "--trust-input", "Chat", "let special tokens in messages and tools count; else they are text, whatever they look like", flag)
+    reasoning_format: ReasoningFormat = _knob("auto", "--reasoning-format", "Chat", "where reasoning is shown: auto or deepseek (as reasoning_content), none (left in the text), or deepseek-legacy (both)", choice(ReasoningFormat), env="LLAMA_ARG_THINK")
+    reasoning_budget: int = _knob(-1, "--reasoning-budget", "Chat", "most tokens of reasoning; 0: none, and templates are told so; -1: no limit", between(-1, 2**31 - 1), env="LLAMA_ARG_THINK_BUDGET")
+    reasoning_budget_message: str = _knob("", "--reasoning-budget-message", "Chat", "what is written into the reasoning when its budget ends it", env="LLAMA_ARG_THINK_BUDGET_MESSAGE")
 
     host: str = _knob("127.0.0.1", "--host", "Server", "addresses to listen on, separated by commas; one that ends in .sock is the path of a UNIX socket", addresses, env="LLAMA_ARG_HOST")
     port: int = _knob(8080, "--port", "Server", "port to listen on; 0: any free one", between(0, 65535), env="LLAMA_ARG_PORT")

@@ -10,9 +10,10 @@ from corral.backend.errors import Refused
 from corral.backend.llama_flags import ALWAYS, REFUSED, LlamaFlag
 from corral.backend.settings import fields
 
-#: What asks for help, and for the version; the caller looks for them.
+#: What asks for help, the version, the devices; the caller looks for them.
 HELP = ("-h", "--help", "--usage")
 VERSION = ("--version",)
+DEVICES = ("--list-devices",)
 
 
 class Spelling(NamedTuple):

@@ -28,6 +28,7 @@ def usage(width: int) -> str:
         lines += _entry(knob, _spelled(field), width)
     lines += ["", "Other:", "  -h, --help, --usage", "      show this and exit"]
     lines += ["  --version", "      show the version and exit"]
+    lines += ["  --list-devices", "      show what --device takes and exit"]
     return "\n".join(lines) + "\n"
 
 

@@ -7,13 +7,15 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from corral.backend import samplers as known
 from corral.backend.errors import Refused
 
 _LEVELS = ("error", "error", "warning", "info", "debug", "debug")
 _BIAS = re.compile(r"(\d{1,10})([+-])(inf|\d+\.?\d*|\.\d+)")
+#: Where reasoning is shown: left in the text, apart from it, or both.
+ReasoningFormat: TypeAlias = Literal["none", "auto", "deepseek", "deepseek-legacy"]
 
 
 def between(low: float, high: float, kind: Callable[[str], Any] = int) -> Callable[[str], Any]:

@@ -2,27 +2,20 @@
 and how long does the prompt take compared with having the machine to itself?"""
 
 import asyncio
-import random
 import time
 
 import httpx
 
 from bench import servers
-from bench.load import Answer, stream
+from bench.load import Answer, random_tokens, stream
 from bench.measure import median, percentile, table
 
 N_PROMPT = 2000
 QUIET_S = 4.0
 
 
-def _prompt(seed: int, n: int) -> list[int]:
-    """Random tokens: nothing of them is in any cache."""
-    rng = random.Random(seed)
-    return [rng.randrange(1000, 40000) for _ in range(n)]
-
-
 async def _alone(client: httpx.AsyncClient, seed: int) -> float:
-    body = {"prompt": _prompt(seed, N_PROMPT), "n_predict": 1, "ignore_eos": True}
+    body = {"prompt": random_tokens(seed, N_PROMPT), "n_predict": 1, "ignore_eos": True}
     return (await stream(client, "/completion", body)).ttft
 
 
@@ -35,7 +28,7 @@ async def _round(url: str, seed: int) -> tuple[float, float, float, float, int]:
                 stream(
                     client,
                     "/completion",
-                    {"prompt": _prompt(seed + i, 40), "n_predict": 1500, "ignore_eos": True},
+                    {"prompt": random_tokens(seed + i, 40), "n_predict": 1500, "ignore_eos": True},
                     running[i],
                 )
             )

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import random
 import subprocess
 import sys
 import time
@@ -12,7 +11,7 @@ from collections.abc import Iterator
 import httpx
 
 from bench import servers
-from bench.load import Answer, stream
+from bench.load import Answer, random_tokens, stream
 from bench.measure import table
 
 PHASE_S = 8.0
@@ -32,9 +31,8 @@ def _busy(n: int) -> Iterator[None]:
 async def _phases(url: str, n_busy: int) -> list[list[int]]:
     """Tokens in each second of three phases: quiet, with the neighbour, quiet again."""
     async with httpx.AsyncClient(base_url=url, timeout=600) as client:
-        answer, rng = Answer(0.0), random.Random(1)
-        prompt = [rng.randrange(1000, 40000) for _ in range(32)]
-        body = {"prompt": prompt, "n_predict": 8000, "ignore_eos": True}
+        answer = Answer(0.0)
+        body = {"prompt": random_tokens(1, 32), "n_predict": 8000, "ignore_eos": True}
         task = asyncio.create_task(stream(client, "/completion", body, answer))
         await asyncio.sleep(1.0)
         starts = []

@@ -10,7 +10,7 @@ from corral.backend.commandline import load
 from corral.backend.errors import Refused
 from corral.backend.llama_flags import ALWAYS, REFUSED
 from corral.backend.settings import Settings, fields, knobs
-from corral.backend.spellings import HELP, VERSION
+from corral.backend.spellings import DEVICES, HELP, VERSION
 
 #: All of llama-server's flags at the commit that the bindings carry, read out of its arg.cpp:
 #: spellings, those of the opposite, the variable, and how many values follow.
@@ -48,6 +48,7 @@ VALUES = {
     "--api-prefix": "/x",
     "--adaptive-decay": "0.5",
     "--rope-freq-base": "10000",
+    "--reasoning-format": "none",
 }
 
 
@@ -57,7 +58,7 @@ def test_each_spelling_is_in_exactly_one_place(
 ) -> None:
     places = [
         name in SETTINGS,
-        name in (*HELP, *VERSION),
+        name in (*HELP, *VERSION, *DEVICES),
         any(name in other.flags for other in ALWAYS),
         any(name in other.flags for other in REFUSED),
     ]

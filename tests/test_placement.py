@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from corral.backend import preflight
+from corral.backend.__main__ import main
 from corral.backend.commandline import parse
 from corral.backend.engine.messages import EngineConfig
 from corral.backend.engine.options import LlamaOptions
@@ -181,3 +182,10 @@ def test_flags_that_contradict_each_other_are_refused_before_anything_loads(
 def test_the_engine_is_started_with_them() -> None:
     config = engine_config(Settings(fake=True, cache_type_k="q8_0"))
     assert config.llama == LlamaOptions(cache_type_k="q8_0")
+
+
+def test_devices_are_listed_without_a_model(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", "--list-devices"])
+    assert ended.value.code == 0
+    assert capfd.readouterr().out.startswith("Available devices:\n")

@@ -1,15 +1,26 @@
 """What the renderers of all APIs share: the answers so far, and what a client asked to see."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
 from corral.backend.api.probs import Shape
-from corral.backend.chat.types import Event, Finished, Scored, Text
+from corral.backend.chat.types import (
+    CallArguments,
+    CallBegin,
+    Content,
+    Event,
+    Finished,
+    Part,
+    Scored,
+    Text,
+    Thought,
+)
 from corral.backend.engine.messages import TokenProbs
 from corral.backend.errors import CorralError
 
+BlockKind: TypeAlias = Literal["text", "thought", "call"]
 #: What goes out as one JSON value.
 Shown: TypeAlias = Struct | dict[str, Any]
 
@@ -23,12 +34,31 @@ class Wishes(Struct, frozen=True, kw_only=True):
     probs: Shape | None = None
 
 
+class Block:
+    """A stretch of a chat's answer: text, reasoning, or a tool call with its ``call_id`` and
+    ``name``, whose text are the arguments. ``probs`` one for each token of a text, where they were
+    asked for."""
+
+    def __init__(self, kind: BlockKind, call_id: str = "", name: str = "") -> None:
+        self.kind: BlockKind = kind
+        self.call_id = call_id
+        self.name = name
+        self.probs: list[TokenProbs] = []
+        self.pieces: list[str] = []
+
+    @property
+    def text(self) -> str:
+        """All of it so far."""
+        return "".join(self.pieces)
+
+
 class Answer:
     """One answer as it grows. Owned by the request's task.
 
     ``n_chars`` of text; ``probs`` one for each token, and ``prompt_probs`` for those of the prompt,
     where they were asked for. ``prompt_index`` numbers the prompts of a request; ``end`` is None
-    until it is complete.
+    until it is complete. A chat's answer is made of ``blocks``, in the order they began;
+    ``n_reasoning`` of its tokens are reasoning.
     """
 
     def __init__(self, index: int = 0, prompt_index: int = 0) -> None:
@@ -40,13 +70,20 @@ class Answer:
         self.prompt_probs: list[TokenProbs] = []
         self.has_new_line = False
         self.end: Finished | None = None
-        self._parts: list[str] = []
+        self.blocks: list[Block] = []
+        self.n_reasoning = 0
+        self._texts: list[str] = []
+        self._loose: list[TokenProbs] = []  # of tokens that have shown nothing yet
 
     def take(self, event: Event) -> None:
         """Notes what an event brings."""
         match event:
             case Text():
-                self._parts.append(event.text)
+                self._texts.append(event.text)
+                self._loose += event.probs
+                for part in event.parts:
+                    self._take_part(part)
+                self._settle(len(event.tokens))
                 self.n_chars += len(event.text)
                 self.tokens += event.tokens
                 self.probs += event.probs
@@ -55,11 +92,55 @@ class Answer:
                 self.prompt_probs += event.probs
             case Finished():
                 self.end = event
+                if self.blocks:
+                    self.blocks[-1].probs += self._loose
+
+    def _take_part(self, part: Part) -> None:
+        match part:
+            case Content(text):
+                self._block("text").pieces.append(text)
+            case Thought(text):
+                self._block("thought").pieces.append(text)
+            case CallBegin(_, call_id, name):
+                self.blocks.append(Block("call", call_id, name))
+            case CallArguments(index, text):
+                self.calls[index].pieces.append(text)
+
+    def _block(self, kind: BlockKind) -> Block:
+        if not self.blocks or self.blocks[-1].kind != kind:
+            self.blocks.append(Block(kind))
+        return self.blocks[-1]
+
+    def _settle(self, n_tokens: int) -> None:
+        """Tokens belong to the block that has been shown last."""
+        if not self.blocks:
+            return
+        self.n_reasoning += n_tokens * (self.blocks[-1].kind == "thought")
+        self.blocks[-1].probs += self._loose
+        self._loose = []
+
+    def _joined(self, kind: BlockKind) -> str:
+        return "".join(block.text for block in self.blocks if block.kind == kind)
 
     @property
     def text(self) -> str:
-        """The whole text so far."""
-        return "".join(self._parts)
+        """The whole text so far, as it was generated."""
+        return "".join(self._texts)
+
+    @property
+    def content(self) -> str:
+        """What a chat's answer says so far."""
+        return self._joined("text")
+
+    @property
+    def thoughts(self) -> str:
+        """The reasoning of a chat's answer so far."""
+        return self._joined("thought")
+
+    @property
+    def calls(self) -> list[Block]:
+        """The tool calls of a chat's answer so far."""
+        return [block for block in self.blocks if block.kind == "call"]
 
     @property
     def last(self) -> Finished:

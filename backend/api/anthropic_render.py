@@ -1,16 +1,28 @@
 """From events to Anthropic's message and its stream events. Pure: the same events, the same
 structs."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
 from corral.backend.api import anthropic_errors
-from corral.backend.api.answer import Answer, Shown, Wishes
+from corral.backend.api.answer import Answer, Block, Shown, Wishes
 from corral.backend.api.anthropic_schema import MessageObject, MessageUsage
 from corral.backend.api.timings import WireProgress, WireTimings, wire_progress, wire_timings
-from corral.backend.chat.types import Event, Finished, Reading, Text, Timings
+from corral.backend.chat.types import (
+    CallArguments,
+    CallBegin,
+    Content,
+    Event,
+    Finished,
+    Part,
+    Reading,
+    Text,
+    Thought,
+    Timings,
+)
 from corral.backend.errors import CorralError
 
 
@@ -92,13 +104,30 @@ def usage(t: Timings) -> MessageUsage:
 def stop(end: Finished) -> StopDelta:
     """Why an answer ended."""
     reason, word = "max_tokens", None
-    if end.finish == "eos":
+    if end.n_calls and end.finish in ("eos", "word"):
+        reason = "tool_use"
+    elif end.finish == "eos":
         reason = "end_turn"
     elif end.finish == "word":
         reason, word = "stop_sequence", end.stopping_word
     elif end.truncated:
         reason = "model_context_window_exceeded"
     return StopDelta(stop_reason=reason, stop_sequence=word)
+
+
+def _whole(block: Block) -> dict[str, Any] | None:
+    """A block of a whole message; None for a call that was cut off, which has no input."""
+    match block.kind:
+        case "text":
+            return {"type": "text", "text": block.text}
+        case "thought":
+            return {"type": "thinking", "thinking": block.text, "signature": ""}
+        case "call":
+            try:
+                given = json.loads(block.text or "{}")
+            except ValueError:
+                return None
+            return {"type": "tool_use", "id": block.call_id, "name": block.name, "input": given}
 
 
 class MessagesRender:
@@ -112,7 +141,8 @@ class MessagesRender:
         self._model = model
         self._n_prompt = n_prompt
         self._wishes = wishes
-        self._has_opened = False
+        self._n_shown = 0  # blocks that have begun
+        self._kind = ""  # of the open one
 
     def opening(self) -> Sequence[Struct]:
         """The message, before anything is known of it."""
@@ -129,24 +159,55 @@ class MessagesRender:
         match event:
             case Reading() if self._wishes.progress:
                 return [Ping(prompt_progress=wire_progress(event))]
-            case Text() if event.text:
-                return [*self._open(), self._delta(event)]
-            case Finished() if self._has_opened:
-                return [BlockStop(index=0)]
+            case Text(parts=parts, timings=timings):
+                shown: list[Struct] = []
+                for part in parts:
+                    shown += self._show(part, timings)
+                return shown
+            case Finished():
+                return self._close()
             case _:
                 return []
 
-    def _open(self) -> list[Struct]:
-        if self._has_opened:
-            return []
-        self._has_opened = True
-        return [BlockStart(index=0, content_block={"type": "text", "text": ""}), Ping()]
+    def _show(self, part: Part, timings: Timings) -> list[Struct]:
+        match part:
+            case Content(text):
+                begun = self._begin({"type": "text", "text": ""})
+                return [*begun, self._delta({"type": "text_delta", "text": text}, timings)]
+            case Thought(text):
+                begun = self._begin({"type": "thinking", "thinking": "", "signature": ""})
+                return [*begun, self._delta({"type": "thinking_delta", "thinking": text}, timings)]
+            case CallBegin(_, call_id, name):
+                return self._begin({"type": "tool_use", "id": call_id, "name": name, "input": {}})
+            case CallArguments(_, text):
+                delta = {"type": "input_json_delta", "partial_json": text}
+                return [self._delta(delta, timings)]
 
-    def _delta(self, event: Text) -> BlockDelta:
+    def _begin(self, block: dict[str, Any]) -> list[Struct]:
+        """Begins a block, unless what it brings goes on with the open one."""
+        if self._kind == block["type"] != "tool_use":
+            return []
+        closed = self._close()
+        self._kind = block["type"]
+        self._n_shown += 1
+        first = [Ping()] if self._n_shown == 1 else []
+        return [*closed, BlockStart(index=self._n_shown - 1, content_block=block), *first]
+
+    def _close(self) -> list[Struct]:
+        """Ends the open block."""
+        if not self._kind:
+            return []
+        index = self._n_shown - 1
+        signature = {"type": "signature_delta", "signature": ""}
+        signed = [BlockDelta(index=index, delta=signature)] if self._kind == "thinking" else []
+        self._kind = ""
+        return [*signed, BlockStop(index=index)]
+
+    def _delta(self, delta: dict[str, Any], timings: Timings) -> BlockDelta:
         return BlockDelta(
-            index=0,
-            delta={"type": "text_delta", "text": event.text},
-            timings=wire_timings(event.timings) if self._wishes.timings else UNSET,
+            index=self._n_shown - 1,
+            delta=delta,
+            timings=wire_timings(timings) if self._wishes.timings else UNSET,
         )
 
     def closing(self, answers: Sequence[Answer]) -> Sequence[Struct]:
@@ -168,7 +229,7 @@ class MessagesRender:
         return MessageObject(
             id=self._name,
             model=self._model,
-            content=[{"type": "text", "text": answer.text}] if answer.text else [],
+            content=[shown for block in answer.blocks if (shown := _whole(block)) is not None],
             stop_reason=why.stop_reason,
             stop_sequence=why.stop_sequence,
             usage=usage(end.timings),

@@ -7,6 +7,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
 from corral.backend.api.anthropic_blocks import to_messages
+from corral.backend.api.calling import Calling, calling
 from corral.backend.api.generation import MAX_STOPS, GenerationBody, StopText, unsupported
 from corral.backend.api.renamed import renamed, variables
 from corral.backend.api.timings import WireTimings
@@ -57,6 +58,8 @@ class OutputConfig(Struct, frozen=True):
 class CountBody(GenerationBody, kw_only=True):
     """``POST /v1/messages/count_tokens``, and the half of a request that makes up its prompt."""
 
+    is_chat = True
+
     messages: list[Turn]
     model: Annotated[str | None, Meta(description="any name means the served model")] = None
     system: str | list[Block] | None = None
@@ -73,15 +76,15 @@ class CountBody(GenerationBody, kw_only=True):
 
     def request(self, n_vocab: int) -> ChatRequest:
         """What is asked. Raises ``Refused`` naming the field."""
-        self._refuse_tools()
         for name in ("mcp_servers", "container", "context_management"):
             if getattr(self, name):
                 raise unsupported(name, "leave it out")
-        return ChatRequest(
+        return self._calling().request(
             messages=self._conversation(),
             params=self.settings(n_vocab),
             model=self.model,
             template_kwargs=self._template_kwargs(),
+            thinking_budget=None if self.thinking is None else self.thinking.budget_tokens,
         )
 
     def settings(self, n_vocab: int) -> Params:
@@ -95,10 +98,17 @@ class CountBody(GenerationBody, kw_only=True):
             raise unsupported(at, "continuing a last message of the assistant")
         return messages
 
-    def _refuse_tools(self) -> None:
-        choice = None if self.tool_choice is None else self.tool_choice.get("type")
-        if choice not in (None, "none", "auto", "any", "tool"):
-            raise Refused("tool_choice.type: expected none, auto, any or tool", param="tool_choice")
+    def _calling(self) -> Calling:
+        """The tools in the shape they have in a chat request."""
+        asked, choice = self.tool_choice or {}, None
+        match asked:
+            case {"type": "tool", "name": str(name)}:
+                choice = {"type": "function", "function": {"name": name}}
+            case {"type": "none" | "auto" | "any" as choice}:
+                pass
+            case _ if asked:
+                message = "tool_choice.type: expected none, auto, any, or tool with a name"
+                raise Refused(message, param="tool_choice")
         for i, tool in enumerate(self.tools or ()):
             if tool.get("type", "custom") not in ("custom", None):
                 raise unsupported(f"tools[{i}].type", f"{tool['type']!r:.60} is not custom")
@@ -106,11 +116,9 @@ class CountBody(GenerationBody, kw_only=True):
                 if not isinstance(tool.get(name), kind):
                     at = f"tools[{i}].{name}"
                     raise Refused(f"{at}: expected `{kind.__name__}`", param=at)
-        if self.tools and choice != "none":
-            hint = 'leave them out or send "tool_choice": {"type": "none"}'
-            raise unsupported("tools", hint)
-        if choice in ("any", "tool"):
-            raise unsupported("tool_choice", "only none and auto are")
+        tools = [{"type": "function", "function": _function(tool)} for tool in self.tools or ()]
+        one = asked.get("disable_parallel_tool_use")
+        return calling(tools, choice, None if one is None else not one, nested="")
 
     def _template_kwargs(self) -> dict[str, Any]:
         """Variables for the template; those named outright win."""
@@ -119,8 +127,7 @@ class CountBody(GenerationBody, kw_only=True):
             meant["enable_thinking"] = self.thinking.type != "disabled"
         if self.output_config is not None and self.output_config.effort is not None:
             meant["reasoning_effort"] = self.output_config.effort
-        tools = [{"type": "function", "function": _function(tool)} for tool in self.tools or ()]
-        return variables(self.chat_template_kwargs, meant, tools)
+        return variables(self.chat_template_kwargs, meant)
 
 
 class MessagesBody(CountBody, kw_only=True):
@@ -141,8 +148,6 @@ class MessagesBody(CountBody, kw_only=True):
             self,
             stop=self._stops(),
             response_format=self._response_format(),
-            tools=None,
-            tool_choice=None,
         )
         there = "output_config.format"
         names = ("response_format.json_schema", there), ("response_format", there)

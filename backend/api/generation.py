@@ -1,6 +1,6 @@
 """What every generating route takes, whichever API it belongs to: one struct, parsed once."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, Struct
 
@@ -64,6 +64,9 @@ class LoraScale(Struct, frozen=True, kw_only=True):
 
 class GenerationBody(Struct, kw_only=True):
     """Members of every generating route; ``null`` is as good as absent: the server's default."""
+
+    #: Whether there is a conversation, and tools to be called in it.
+    is_chat: ClassVar[bool] = False
 
     # How the answer is shown.
     stream: Annotated[bool | None, Meta(description="answer as server-sent events")] = None
@@ -153,15 +156,20 @@ class GenerationBody(Struct, kw_only=True):
     store: bool | None = None
     metadata: Metadata | None = None
 
-    # Known, but not built: anything but "off" is refused (``unbuilt.refuse``).
+    # What may be called; of use in chats only.
     tools: list[Any] | None = None
-    functions: list[Any] | None = None
+    functions: Annotated[list[Any] | None, Meta(description="OpenAI's old form of tools")] = None
     tool_choice: str | dict[str, Any] | None = None
+    function_call: str | dict[str, Any] | None = None
+
+    # Known, but not built: anything but "off" is refused (``unbuilt.refuse``).
     image_data: list[Any] | None = None
 
     def params(self, n_vocab: int) -> Params:
         """The settings asked for. Raises ``Refused`` for what is not built or contradictory."""
         unbuilt.refuse(self)
+        if not self.is_chat:
+            unbuilt.refuse_tools(self)
         return params.params(self, formats.constraint(self), n_vocab)
 
     @property

@@ -158,7 +158,8 @@ async def apply_template(request: AnyRequest) -> Response[bytes]:
     """The prompt that a chat request would be answered from; generates nothing."""
     body = await read(request, chat_decoder)
     asked = body.request(n_vocab(request))
-    return reply(Prompted(await service_of(request).render(asked)))
+    prompt = await service_of(request).render(asked)
+    return reply(Prompted(prompt.text))
 
 
 @route(

@@ -53,12 +53,19 @@ def _envelope(prefix: str, choices: Choices) -> Envelope:
 async def chat_completions(request: AnyRequest) -> Response[Any]:
     """The model's next message in a conversation."""
     body = await read(request, chat_decoder)
-    asked = body.request(n_vocab(request))
+    asked, service = body.request(n_vocab(request)), service_of(request)
 
     def render(choices: Choices) -> ChatRender:
-        return ChatRender(_envelope("chatcmpl", choices), wishes(body), n=len(choices.generations))
+        envelope = _envelope("chatcmpl", choices)
+        service.named[envelope.id] = choices
+        return ChatRender(
+            envelope,
+            wishes(body),
+            n=len(choices.generations),
+            is_old=body.functions is not None,
+        )
 
-    return await serve(request, body, service_of(request).chat(asked), render)
+    return await serve(request, body, service.chat(asked), render)
 
 
 @post(

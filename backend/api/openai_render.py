@@ -11,12 +11,15 @@ from corral.backend import __version__
 from corral.backend.api.answer import Answer, Shown, Wishes
 from corral.backend.api.openai_schema import (
     AssistantMessage,
+    CallDelta,
+    CallMade,
     Chat,
     ChatChoice,
     ChatChunk,
     ChunkChoice,
     Completion,
     Delta,
+    FunctionMade,
     PromptDetails,
     TextChoice,
     Usage,
@@ -24,7 +27,19 @@ from corral.backend.api.openai_schema import (
 from corral.backend.api.probs import for_chat, for_text
 from corral.backend.api.timings import merged, wire_progress, wire_timings
 from corral.backend.api.wire import error_object
-from corral.backend.chat.types import Event, Finished, Reading, Scored, Text, Timings
+from corral.backend.chat.types import (
+    CallArguments,
+    CallBegin,
+    Content,
+    Event,
+    Finished,
+    Part,
+    Reading,
+    Scored,
+    Text,
+    Thought,
+    Timings,
+)
 from corral.backend.engine.messages import FinishKind
 from corral.backend.errors import CorralError
 
@@ -93,11 +108,13 @@ def dressed(event: Event, wishes: Wishes, chunk: C) -> list[C]:
 
 
 class ChatRender(Struct, frozen=True):
-    """``chat.completion`` and its chunks, for ``n`` answers."""
+    """``chat.completion`` and its chunks, for ``n`` answers; ``is_old``: calls in the form that was
+    there before tools."""
 
     envelope: Envelope
     wishes: Wishes
     n: int = 1
+    is_old: bool = False
     says_done: bool = True
     names_events: bool = False
 
@@ -118,23 +135,62 @@ class ChatRender(Struct, frozen=True):
 
     def chunks(self, event: Event, answer: Answer) -> Sequence[Shown]:
         """An event's chunks; see ``Render``."""
-        choice = self._choice(event, answer.index)
-        return [] if choice is None else dressed(event, self.wishes, self._chunk([choice]))
+        shown: list[Shown] = []
+        for choice in self._choices(event, answer.index):
+            shown += dressed(event, self.wishes, self._chunk([choice]))
+        return shown
 
-    def _choice(self, event: Event, index: int) -> ChunkChoice | None:
+    def _choices(self, event: Event, index: int) -> list[ChunkChoice]:
         match event:
-            case Text(text=text, probs=probs):
+            case Text(probs=probs, parts=parts):
                 logprobs = for_chat(probs, self.wishes.probs) if self.wishes.probs else UNSET
-                if not text and not (logprobs and probs):
-                    return None  # clients take an empty delta for the end
-                delta = Delta(content=text) if text else Delta()
-                return ChunkChoice(index=index, delta=delta, logprobs=logprobs)
-            case Finished(finish=finish):
-                return ChunkChoice(index=index, delta=Delta(), finish_reason=_REASON[finish])
+                deltas = [self._delta(part) for part in parts]
+                if not deltas and logprobs and probs:
+                    deltas = [Delta()]  # else clients take an empty delta for the end
+                choices = [ChunkChoice(index=index, delta=delta) for delta in deltas]
+                choices[:1] = [replace(c, logprobs=logprobs) for c in choices[:1]]
+                return choices
+            case Finished():
+                reason = self._reason(event)
+                return [ChunkChoice(index=index, delta=Delta(), finish_reason=reason)]
             case Reading():
-                return ChunkChoice(index=index, delta=Delta())
+                return [ChunkChoice(index=index, delta=Delta())]
             case Scored():
-                return None
+                return []
+
+    def _delta(self, part: Part) -> Delta:
+        match part:
+            case Content(text):
+                return Delta(content=text)
+            case Thought(text):
+                return Delta(reasoning_content=text)
+            case CallBegin(index, call_id, name):
+                function = FunctionMade(name=name, arguments="")
+                return self._call(
+                    CallDelta(index=index, id=call_id, type="function", function=function)
+                )
+            case CallArguments(index, text):
+                return self._call(CallDelta(index=index, function=FunctionMade(arguments=text)))
+
+    def _call(self, call: CallDelta) -> Delta:
+        return Delta(function_call=call.function) if self.is_old else Delta(tool_calls=[call])
+
+    def _reason(self, end: Finished) -> str:
+        if end.n_calls and end.finish in ("eos", "word"):
+            return "function_call" if self.is_old else "tool_calls"
+        return _REASON[end.finish]
+
+    def _message(self, answer: Answer) -> AssistantMessage:
+        calls = [
+            CallMade(id=c.call_id, function=FunctionMade(name=c.name, arguments=c.text))
+            for c in answer.calls
+        ]
+        return AssistantMessage(
+            content=answer.content or (None if calls else ""),
+            reasoning_content=answer.thoughts or UNSET,
+            tool_calls=calls if calls and not self.is_old else UNSET,
+            function_call=calls[0].function if calls and self.is_old else UNSET,
+        )
 
     def closing(self, answers: Sequence[Answer]) -> list[Shown]:
         """The usage chunk, when it was asked for."""
@@ -146,9 +202,9 @@ class ChatRender(Struct, frozen=True):
         choices = [
             ChatChoice(
                 index=a.index,
-                message=AssistantMessage(content=a.text),
+                message=self._message(a),
                 logprobs=for_chat(a.probs, shape) if shape else None,
-                finish_reason=_REASON[a.last.finish],
+                finish_reason=self._reason(a.last),
                 seed=_seed(a, answers),
             )
             for a in answers

@@ -1,17 +1,21 @@
 """OpenAI's wire: request bodies and what they mean, reply structs."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
-from corral.backend.api.generation import MAX_CHOICES, GenerationBody, unsupported
+from corral.backend.api.calling import Calling, calling, from_functions
+from corral.backend.api.generation import MAX_CHOICES, Count, GenerationBody, unsupported
+from corral.backend.api.params import agreed
 from corral.backend.api.probs import ChatLogprobs, TextLogprobs
 from corral.backend.api.prompts import Prompts, prompts
+from corral.backend.api.renamed import effort_variables, variables
 from corral.backend.api.timings import WireProgress, WireTimings
 from corral.backend.chat.types import ChatRequest, CompletionRequest, Message
 from corral.backend.errors import Refused
+from corral.backend.values import ReasoningFormat
 
 _MESSAGE = {
     "required": ["role"],
@@ -39,11 +43,29 @@ _MEDIA = ("image_url", "input_image", "input_audio", "input_video", "video_url",
 class ChatBody(GenerationBody, kw_only=True):
     """``POST /v1/chat/completions``."""
 
+    is_chat = True
+
     messages: list[Annotated[dict[str, Any], Meta(extra_json_schema=_MESSAGE)]]
     model: Annotated[str | None, Meta(description="any name means the served model")] = None
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
-    continue_final_message: bool | None = None
+    continue_final_message: Annotated[
+        bool | None, Meta(description="the last message is the assistant's, and goes on")
+    ] = None
+    parallel_tool_calls: Annotated[bool | None, Meta(description="several calls in one answer")] = (
+        None
+    )
+    reasoning_format: ReasoningFormat | None = None
+    reasoning_effort: Annotated[
+        Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None,
+        Meta(description="the template's variable; none switches enable_thinking off"),
+    ] = None
+    reasoning_budget_tokens: Annotated[
+        Count | None, Meta(description="most tokens of reasoning; -1: no limit")
+    ] = None
+    thinking_budget_tokens: Annotated[
+        Count | None, Meta(description="as reasoning_budget_tokens")
+    ] = None
     # Known, but not built.
     modalities: list[str] | None = None
     audio: Any = None
@@ -52,20 +74,28 @@ class ChatBody(GenerationBody, kw_only=True):
 
     def request(self, n_vocab: int) -> ChatRequest:
         """What is asked. Raises ``Refused`` naming the field."""
-        kwargs = self.chat_template_kwargs or {}
-        if not isinstance(kwargs.get("enable_thinking", False), bool):
-            name = "chat_template_kwargs.enable_thinking"
-            raise Refused(f"{name}: expected true or false", param=name)
-        if self.tools:  # as transformers does; a variable named outright wins
-            kwargs = {"tools": self.tools, **kwargs}
-        return ChatRequest(
+        return self._calling().request(
             messages=tuple(message(m, f"messages[{i}]") for i, m in enumerate(self.messages)),
             params=self.params(n_vocab),
             model=self.model,
-            template_kwargs=kwargs,
+            template_kwargs=variables(
+                self.chat_template_kwargs, effort_variables(self.reasoning_effort)
+            ),
             add_generation_prompt=self.add_generation_prompt is not False,
             n=self.n_choices,
+            reasoning_format=self.reasoning_format,
+            thinking_budget=agreed(self, "reasoning_budget_tokens", "thinking_budget_tokens"),
+            continue_final=self.continue_final_message,
         )
+
+    def _calling(self) -> Calling:
+        tools, choice = from_functions(self.functions, self.function_call)
+        for new, old in (("tools", "functions"), ("tool_choice", "function_call")):
+            if getattr(self, new) is not None and getattr(self, old) is not None:
+                raise Refused(f"{new} and {old} mean the same; send one", param=old)
+        tools = self.tools if self.tools is not None else tools
+        choice = self.tool_choice if self.tool_choice is not None else choice
+        return calling(tools, choice, self.parallel_tool_calls)
 
 
 class CompletionBody(GenerationBody, kw_only=True):
@@ -162,16 +192,43 @@ class Usage(Struct, frozen=True, kw_only=True):
     prompt_tokens_details: PromptDetails
 
 
+class FunctionMade(Struct, frozen=True, kw_only=True):
+    """The function of a call, or of a piece of one; ``arguments`` is JSON text."""
+
+    name: str | UnsetType = UNSET
+    arguments: str
+
+
+class CallMade(Struct, frozen=True, kw_only=True):
+    """A tool call."""
+
+    id: str
+    type: str = "function"
+    function: FunctionMade
+
+
+class CallDelta(Struct, frozen=True, kw_only=True):
+    """What a chunk adds to call number ``index``; id, type and name come once, with its first."""
+
+    index: int
+    id: str | UnsetType = UNSET
+    type: str | UnsetType = UNSET
+    function: FunctionMade
+
+
 class AssistantMessage(Struct, frozen=True, kw_only=True):
-    """The answer; ``content`` is empty rather than null when there is none."""
+    """The answer; ``content`` is null beside calls, and otherwise empty, when there is none."""
 
     role: str = "assistant"
-    content: str
+    content: str | None
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[CallMade] | UnsetType = UNSET
+    function_call: FunctionMade | UnsetType = UNSET
 
 
 class ChatChoice(Struct, frozen=True, kw_only=True):
-    """One answer; ``finish_reason`` is ``stop`` or ``length``. ``seed``: the one used, where there
-    are several answers."""
+    """One answer; ``finish_reason`` is ``stop``, ``length`` or ``tool_calls`` (of old requests:
+    ``function_call``). ``seed``: the one used, where there are several answers."""
 
     index: int
     message: AssistantMessage
@@ -185,6 +242,9 @@ class Delta(Struct, frozen=True, kw_only=True):
 
     role: str | UnsetType = UNSET
     content: str | UnsetType | None = UNSET
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: list[CallDelta] | UnsetType = UNSET
+    function_call: FunctionMade | UnsetType = UNSET
 
 
 class ChunkChoice(Struct, frozen=True, kw_only=True):

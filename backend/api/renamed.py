@@ -31,13 +31,19 @@ def renamed(body: GenerationBody, n_vocab: int, names: Renames) -> Params:
     return replace(params, constraint_at=params.constraint_at and told(params.constraint_at))
 
 
-def variables(
-    named: dict[str, Any] | None, meant: dict[str, Any], tools: Sequence[dict[str, Any]]
-) -> dict[str, Any]:
-    """Variables for the template: those ``meant`` by other members, ``tools`` in the shape of a
-    chat request, and those ``named`` outright, which win. Raises ``Refused``."""
+def effort_variables(effort: str | None) -> dict[str, Any]:
+    """What a reasoning effort means to templates."""
+    if effort is None:
+        return {}
+    if effort == "none":
+        return {"enable_thinking": False}
+    return {"enable_thinking": True, "reasoning_effort": effort}
+
+
+def variables(named: dict[str, Any] | None, meant: dict[str, Any]) -> dict[str, Any]:
+    """Variables for the template: those ``meant`` by other members, and those ``named`` outright,
+    which win. Raises ``Refused``."""
     if not isinstance((named or {}).get("enable_thinking", False), bool):
         name = "chat_template_kwargs.enable_thinking"
         raise Refused(f"{name}: expected true or false", param=name)
-    shown = {"tools": list(tools)} if tools else {}
-    return meant | shown | (named or {})
+    return meant | (named or {})

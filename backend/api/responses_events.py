@@ -60,6 +60,41 @@ class TextDoneEvent(StreamEvent, frozen=True, kw_only=True):
     logprobs: list[TokenLogprob]
 
 
+class ReasoningDeltaEvent(StreamEvent, frozen=True, kw_only=True):
+    """``response.reasoning_text.delta``."""
+
+    item_id: str
+    output_index: int
+    content_index: int
+    delta: str
+
+
+class ReasoningDoneEvent(StreamEvent, frozen=True, kw_only=True):
+    """``response.reasoning_text.done``: the whole reasoning."""
+
+    item_id: str
+    output_index: int
+    content_index: int
+    text: str
+
+
+class ArgumentsDeltaEvent(StreamEvent, frozen=True, kw_only=True):
+    """``response.function_call_arguments.delta``."""
+
+    item_id: str
+    output_index: int
+    delta: str
+
+
+class ArgumentsDoneEvent(StreamEvent, frozen=True, kw_only=True):
+    """``response.function_call_arguments.done``: the whole arguments, JSON text."""
+
+    item_id: str
+    output_index: int
+    name: str
+    arguments: str
+
+
 class StreamErrorEvent(StreamEvent, frozen=True, kw_only=True):
     """``error``: what went wrong; ``response.failed`` follows."""
 
@@ -75,6 +110,10 @@ EVENTS = (
     ContentPartEvent,
     TextDeltaEvent,
     TextDoneEvent,
+    ReasoningDeltaEvent,
+    ReasoningDoneEvent,
+    ArgumentsDeltaEvent,
+    ArgumentsDoneEvent,
     StreamErrorEvent,
 )
 
@@ -82,6 +121,36 @@ EVENTS = (
 def text_part(text: str, probs: list[TokenLogprob]) -> dict[str, Any]:
     """A part of a message's content."""
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": probs}
+
+
+def reasoning_part(text: str) -> dict[str, Any]:
+    """The content of reasoning."""
+    return {"type": "reasoning_text", "text": text}
+
+
+def reasoning_item(item_id: str, status: str, parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Reasoning of the assistant; nobody makes a summary of it."""
+    return {
+        "id": item_id,
+        "type": "reasoning",
+        "status": status,
+        "summary": [],
+        "content": parts,
+    }
+
+
+def call_item(
+    item_id: str, status: str, *, call_id: str, name: str, arguments: str
+) -> dict[str, Any]:
+    """A call of a function."""
+    return {
+        "id": item_id,
+        "type": "function_call",
+        "status": status,
+        "call_id": call_id,
+        "name": name,
+        "arguments": arguments,
+    }
 
 
 def message_item(item_id: str, status: str, parts: list[dict[str, Any]]) -> dict[str, Any]:

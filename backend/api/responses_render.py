@@ -7,18 +7,10 @@ from typing import Any
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from corral.backend.api.answer import Answer, Wishes
+from corral.backend.api.answer import Answer, Block, Wishes
 from corral.backend.api.probs import TokenLogprob, for_chat
-from corral.backend.api.responses_events import (
-    ContentPartEvent,
-    OutputItemEvent,
-    ResponseEvent,
-    StreamErrorEvent,
-    TextDeltaEvent,
-    TextDoneEvent,
-    message_item,
-    text_part,
-)
+from corral.backend.api.responses_blocks import Blocks
+from corral.backend.api.responses_events import ResponseEvent, StreamErrorEvent
 from corral.backend.api.responses_object import (
     IncompleteDetails,
     InputDetails,
@@ -29,8 +21,8 @@ from corral.backend.api.responses_object import (
 )
 from corral.backend.api.responses_schema import ResponsesBody
 from corral.backend.api.timings import wire_progress, wire_timings
-from corral.backend.chat.types import Event, Finished, Reading, Text, Timings
-from corral.backend.engine.messages import FinishKind, TokenProbs
+from corral.backend.chat.types import Event, Finished, Reading, Text
+from corral.backend.engine.messages import FinishKind
 from corral.backend.errors import CorralError
 
 _STATUS: dict[FinishKind, str] = {
@@ -62,13 +54,14 @@ class Facts(Struct, frozen=True, kw_only=True):
         return f"{prefix}_{self.suffix}{number:04x}"
 
 
-def usage(t: Timings) -> ResponseUsage:
+def usage(answer: Answer) -> ResponseUsage:
     """Token counts of a request."""
+    t = answer.last.timings
     return ResponseUsage(
         input_tokens=t.n_prompt,
         input_tokens_details=InputDetails(cached_tokens=t.n_cached),
         output_tokens=t.n_generated,
-        output_tokens_details=OutputDetails(),
+        output_tokens_details=OutputDetails(reasoning_tokens=answer.n_reasoning),
         total_tokens=t.n_prompt + t.n_generated,
     )
 
@@ -90,8 +83,7 @@ class ResponsesRender:
         self._now_s = now_s
         self._n_sent = 0
         self._answer: Answer | None = None
-        self._message_id = facts.item_id("msg", 0)
-        self._has_opened = False
+        self._blocks = Blocks(facts.item_id, self._next, self._logprobs)
 
     # --- the response as it stands ----------------------------------------------------------------
 
@@ -150,7 +142,7 @@ class ResponsesRender:
                     IncompleteDetails("max_output_tokens") if status == "incomplete" else None
                 ),
                 output=self._output(answer, _item_status(end)),
-                usage=usage(end.timings),
+                usage=usage(answer),
                 timings=wire_timings(end.timings),
                 seed=end.seed,
             )
@@ -165,12 +157,16 @@ class ResponsesRender:
         return self.final
 
     def _output(self, answer: Answer, status: str) -> list[dict[str, Any]]:
-        probs = self._logprobs(answer.probs)
-        return [message_item(self._message_id, status, [text_part(answer.text, probs)])]
+        blocks = answer.blocks or [Block("text")]  # an answer of nothing is an empty message
+        last = len(blocks) - 1
+        return [
+            self._blocks.item(block, i, status if i == last else "completed")
+            for i, block in enumerate(blocks)
+        ]
 
-    def _logprobs(self, probs: Sequence[TokenProbs]) -> list[TokenLogprob]:
+    def _logprobs(self, block: Block, start: int) -> list[TokenLogprob]:
         shape = self.wishes.probs
-        return [] if shape is None else for_chat(probs, shape).content
+        return [] if shape is None else for_chat(block.probs[start:], shape).content
 
     # --- Render -----------------------------------------------------------------------------------
 
@@ -185,10 +181,13 @@ class ResponsesRender:
             case Reading() if self.wishes.progress:
                 seen = replace(self.standing(), prompt_progress=wire_progress(event))
                 return [self._stage("response.in_progress", seen)]
-            case Text() if event.text:
-                return [*self._open(), self._delta(event)]
+            case Text(timings=timings):
+                times = wire_timings(timings) if self.wishes.timings else UNSET
+                return list(self._blocks.show(answer.blocks, times))
             case Finished():
-                return [*self._open(), *self._close(answer)]
+                blocks = answer.blocks or [Block("text")]
+                shown = self._blocks.show(blocks, UNSET)
+                return [*shown, *self._blocks.close(_item_status(event))]
             case _:
                 return []
 
@@ -224,57 +223,6 @@ class ResponsesRender:
         return ResponseEvent(
             type=kind, sequence_number=self._next(), response=response or self.standing()
         )
-
-    def _item(self, kind: str, item: dict[str, Any]) -> OutputItemEvent:
-        return OutputItemEvent(
-            type=f"response.output_item.{kind}",
-            sequence_number=self._next(),
-            output_index=0,
-            item=item,
-        )
-
-    def _part(self, kind: str, part: dict[str, Any]) -> ContentPartEvent:
-        return ContentPartEvent(
-            type=f"response.content_part.{kind}",
-            sequence_number=self._next(),
-            item_id=self._message_id,
-            output_index=0,
-            content_index=0,
-            part=part,
-        )
-
-    def _open(self) -> list[Struct]:
-        if self._has_opened:
-            return []
-        self._has_opened = True
-        item = message_item(self._message_id, "in_progress", [])
-        return [self._item("added", item), self._part("added", text_part("", []))]
-
-    def _delta(self, event: Text) -> TextDeltaEvent:
-        return TextDeltaEvent(
-            type="response.output_text.delta",
-            sequence_number=self._next(),
-            item_id=self._message_id,
-            output_index=0,
-            content_index=0,
-            delta=event.text,
-            logprobs=self._logprobs(event.probs),
-            timings=wire_timings(event.timings) if self.wishes.timings else UNSET,
-        )
-
-    def _close(self, answer: Answer) -> list[Struct]:
-        (item,) = self._output(answer, _item_status(answer.last))
-        (part,) = item["content"]
-        done = TextDoneEvent(
-            type="response.output_text.done",
-            sequence_number=self._next(),
-            item_id=self._message_id,
-            output_index=0,
-            content_index=0,
-            text=part["text"],
-            logprobs=part["logprobs"],
-        )
-        return [done, self._part("done", part), self._item("done", item)]
 
 
 def _item_status(end: Finished) -> str:

@@ -7,8 +7,9 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from corral.backend.api.calling import Calling, calling
 from corral.backend.api.generation import GenerationBody, Metadata, StreamOptions, unsupported
-from corral.backend.api.renamed import renamed, variables
+from corral.backend.api.renamed import effort_variables, renamed, variables
 from corral.backend.api.responses_items import Item, to_messages
 from corral.backend.chat.types import ChatRequest, Params
 from corral.backend.errors import Refused
@@ -79,6 +80,8 @@ class ReasoningConfig(Struct, frozen=True):
 class PromptBody(GenerationBody, kw_only=True):
     """What makes up a prompt: ``POST /v1/responses/input_tokens``, and the half of a request."""
 
+    is_chat = True
+
     input: str | list[Annotated[dict[str, Any], Meta(extra_json_schema=_ITEM)]] | None = None
     model: Annotated[str | None, Meta(description="any name means the served model")] = None
     instructions: str | None = None
@@ -95,7 +98,7 @@ class PromptBody(GenerationBody, kw_only=True):
     def request(self, items: Sequence[Item], n_vocab: int) -> ChatRequest:
         """What is asked, given all items of the conversation. Raises ``Refused``."""
         self.refuse_prompt()
-        return ChatRequest(
+        return self._calling().request(
             messages=to_messages(items, self.instructions),
             params=self.settings(n_vocab),
             model=self.model,
@@ -112,33 +115,24 @@ class PromptBody(GenerationBody, kw_only=True):
             raise unsupported("conversation", "use previous_response_id")
         if self.truncation == "auto":
             raise unsupported("truncation", "only disabled is: a prompt that is too long is a 400")
-        self._refuse_tools()
 
-    def _refuse_tools(self) -> None:
-        for i, tool in enumerate(self.tools or ()):
-            if tool.get("type") != "function":
-                name = f"tools[{i}].type"
-                raise unsupported(name, f"{tool.get('type')!r:.60} is not function")
-            if not isinstance(tool.get("name"), str):
-                raise Refused(f"tools[{i}].name: expected `str`", param=f"tools[{i}].name")
-        if self.tools and self.tool_choice != "none":
-            raise unsupported("tools", 'leave them out or send "tool_choice": "none"')
-        if self.tool_choice not in (None, "none", "auto"):
-            raise unsupported("tool_choice", "only none and auto are")
+    def _calling(self) -> Calling:
+        """The tools in the shape they have in a chat request."""
+        tools, choice = [], self.tool_choice
+        for tool in self.tools or ():
+            function = {k: v for k, v in tool.items() if k != "type"}
+            tools.append({"type": tool.get("type"), "function": function})
+        match choice:
+            case {"type": "function", "name": name}:
+                choice = {"type": "function", "function": {"name": name}}
+            case {"type": "allowed_tools"}:
+                choice = {"type": "allowed_tools", "allowed_tools": choice}
+        return calling(tools, choice, self.parallel_tool_calls, nested="")
 
     def _template_kwargs(self) -> dict[str, Any]:
         """Variables for the template; those named outright win."""
         effort = None if self.reasoning is None else self.reasoning.effort
-        meant: dict[str, Any] = {}
-        if effort == "none":
-            meant = {"enable_thinking": False}
-        elif effort is not None:
-            meant = {"enable_thinking": True, "reasoning_effort": effort}
-        tools = [
-            {"type": "function", "function": {k: v for k, v in tool.items() if k != "type"}}
-            for tool in self.tools or ()
-        ]
-        return variables(self.chat_template_kwargs, meant, tools)
+        return variables(self.chat_template_kwargs, effort_variables(effort))
 
 
 class ResponsesBody(PromptBody, kw_only=True):
@@ -179,8 +173,6 @@ class ResponsesBody(PromptBody, kw_only=True):
             self,
             max_completion_tokens=self._limit(),
             response_format=self._response_format(),
-            tools=None,
-            tool_choice=None,
         )
         names = ("response_format.json_schema", "text.format"), ("response_format", "text.format")
         return renamed(chat, n_vocab, names)

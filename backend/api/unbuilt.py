@@ -5,7 +5,7 @@ from msgspec import Struct
 from corral.backend.errors import Refused
 
 # Features that an empty or false value leaves off.
-_OFF_WHEN_EMPTY = (*("functions", "image_data", "continue_final_message"),)
+_OFF_WHEN_EMPTY = ("image_data",)
 # Features that only null leaves off.
 _OFF_WHEN_NULL = ("audio", "web_search_options", "prediction")
 
@@ -26,14 +26,10 @@ def refuse(body: Struct) -> None:
             raise unsupported(name, "leave it out or send null")
     if getattr(body, "modalities", None) not in (None, ["text"]):
         raise unsupported("modalities", 'leave it out or send ["text"]')
-    _refuse_tools(getattr(body, "tools", None), getattr(body, "tool_choice", None))
 
 
-def _refuse_tools(tools: object, choice: object) -> None:
-    if choice == "required" or isinstance(choice, dict):
-        raise unsupported("tool_choice", "only none and auto are")
-    if choice not in (None, "none", "auto"):
-        message = "tool_choice: expected none, auto, required or an object naming a function"
-        raise Refused(message, param="tool_choice")
-    if tools and choice != "none":
-        raise unsupported("tools", 'leave them out or send "tool_choice": "none"')
+def refuse_tools(body: Struct) -> None:
+    """Raises ``Refused`` for tools where there is no conversation to call them in."""
+    for name in ("tools", "functions", "tool_choice", "function_call"):
+        if (value := getattr(body, name, None)) and value not in ("none", "auto"):
+            raise Refused(f"{name}: tools are called in chats, not here", param=name)

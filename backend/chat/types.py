@@ -5,6 +5,8 @@ from typing import Any, Literal, TypeAlias
 from msgspec import UNSET, Struct, UnsetType
 
 from corral.backend.engine.messages import Constraint, FinishKind, Sampling, TokenProbs
+from corral.backend.engine.messages import Written as Written
+from corral.backend.values import ReasoningFormat
 
 
 class Params(Struct, frozen=True, kw_only=True):
@@ -91,8 +93,6 @@ class CallArguments(Struct, frozen=True, tag="call_arguments"):
 Part: TypeAlias = Content | Thought | CallBegin | CallArguments
 
 ToolChoice: TypeAlias = Literal["none", "auto", "required"]
-#: Where reasoning is shown: left in the text, or apart from it.
-ReasoningFormat: TypeAlias = Literal["none", "auto", "deepseek", "deepseek-legacy"]
 
 
 class Tool(Struct, frozen=True, kw_only=True):
@@ -124,8 +124,8 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
 
     ``tool_name``: the one tool that must be called (``tool_choice`` is then ``required``).
     ``parallel_tool_calls`` None: as the template can. ``thinking_budget`` is the most tokens of
-    reasoning, -1 without limit. ``continue_final``: the last message is an assistant's and goes on;
-    None: when it is one.
+    reasoning, -1 without limit, None the server's default, as for ``reasoning_format``.
+    ``continue_final``: the last message is an assistant's and goes on; None: when it is one.
     """
 
     messages: tuple[Message, ...]
@@ -138,18 +138,9 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     tool_choice: ToolChoice = "auto"
     tool_name: str | None = None
     parallel_tool_calls: bool | None = None
-    reasoning_format: ReasoningFormat = "auto"
-    thinking_budget: int = -1
+    reasoning_format: ReasoningFormat | None = None
+    thinking_budget: int | None = None
     continue_final: bool | None = None
-
-
-class Written(Struct, frozen=True):
-    """A rendered prompt. ``foreign`` are the ranges ``[start, end)`` of its characters, ascending
-    and apart, that came from messages and not from the template: nothing in them is a control
-    token."""
-
-    text: str
-    foreign: tuple[tuple[int, int], ...] = ()
 
 
 #: A raw prompt: text, or token ids and texts mixed.

@@ -19,7 +19,7 @@ from corral.backend.engine.constraint import (
     Vocabulary,
     compile_constraint,
 )
-from corral.backend.engine.messages import Add, Constraint, Failed, LoraInfo, Sampling
+from corral.backend.engine.messages import Add, Constraint, Failed, LoraInfo, Prompt, Sampling
 from corral.backend.engine.reasoning import Reasoning, marked
 
 #: Compiled constraints kept for requests that ask for the same again.
@@ -38,7 +38,7 @@ class Words(Protocol):
     @property
     def eog_tokens(self) -> frozenset[int]: ...
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]: ...
-    def tokenize_prompt(self, prompt: str | list[int | str]) -> list[int]: ...
+    def tokenize_prompt(self, prompt: Prompt) -> list[int]: ...
     def piece(self, token: int, *, special: bool = False) -> bytes: ...
     def sampler(
         self,

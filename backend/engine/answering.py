@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from corral.backend.engine.constraint import ConstraintFailed
 from corral.backend.engine.llama import Choice, NotFinite
@@ -19,11 +18,9 @@ from corral.backend.engine.messages import (
     Stats,
     TokenProbs,
 )
+from corral.backend.engine.runner import Runner
 from corral.backend.engine.scheduler import Scheduler
 from corral.backend.engine.sequence import Sequence
-
-if TYPE_CHECKING:
-    from corral.backend.engine.core import Runner
 
 
 class Totals:
@@ -91,8 +88,10 @@ class Answering:
     def _written(self, sequence: Sequence, index: int) -> Choice | None:
         """The token that is written in the model's place to end its reasoning; None: none."""
         reasoning, constraint = sequence.reasoning, sequence.constraint
-        token = None if reasoning is None else reasoning.next()
-        if token is None or not sequence.text.is_whole:
+        if reasoning is None:
+            return None
+        token = reasoning.next(is_whole=sequence.text.is_whole)
+        if token is None:
             return None
         if constraint is not None and not constraint.allows(token):
             return None

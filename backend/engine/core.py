@@ -7,20 +7,16 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
 
-from corral.backend.engine import sampling
 from corral.backend.engine.admission import Admission, Admitted
 from corral.backend.engine.answering import Answering
-from corral.backend.engine.llama import Choice, DecodeFailed, KvFull, Mask, Row
+from corral.backend.engine.llama import DecodeFailed, KvFull, Row
 from corral.backend.engine.memory import Memory
 from corral.backend.engine.messages import (
-    AdapterSet,
     Add,
     Counters,
     Delta,
     Failed,
-    LoraInfo,
     Output,
     Progress,
     SlotRow,
@@ -28,6 +24,7 @@ from corral.backend.engine.messages import (
     Step,
 )
 from corral.backend.engine.pace import PromptBudget, Threads
+from corral.backend.engine.runner import Runner
 from corral.backend.engine.scheduler import Chunk, Plan, Scheduler
 from corral.backend.engine.sequence import Sequence
 from corral.backend.engine.tiers import Tier
@@ -37,48 +34,6 @@ log = logging.getLogger("corral.engine")
 
 #: Seconds between snapshots while requests only go on. They cost a few per cent of a fast step.
 SNAPSHOT_S = 0.1
-
-
-class Runner(Protocol):
-    """What the engine needs of a model: ``llama.Llama``, or ``fake.FakeLlama``."""
-
-    # ruff: noqa: D102  documented in llama.Llama
-
-    n_ctx: int
-    n_cells: int
-    n_seq_max: int
-    n_batch: int
-    n_vocab: int
-    can_share: bool
-    tile_rows: int
-    n_idle_cells: int
-    fingerprint: str
-    adapter_digests: list[str]
-    adapter_infos: list[LoraInfo]
-
-    @property
-    def bos_token(self) -> int: ...
-    @property
-    def eog_tokens(self) -> frozenset[int]: ...
-    def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]: ...
-    def tokenize_prompt(self, prompt: str | list[int | str]) -> list[int]: ...
-    def piece(self, token: int, *, special: bool = False) -> bytes: ...
-    def copy(self, source: int, target: int, start: int, end: int) -> None: ...
-    def cut(self, seq_id: int, start: int) -> None: ...
-    def save_state(self, seq_id: int) -> Any: ...
-    def load_state(self, seq_id: int, data: Any) -> bool: ...
-    def set_adapters(self, adapters: AdapterSet) -> None: ...
-    def set_threads(self, n: int) -> None: ...
-    def decode(self, rows: list[Row]) -> list[int]: ...
-    def sampler(
-        self,
-        stages: list[sampling.Stage],
-        prompt: Any,
-        n_probs: int = 0,
-        post_sampling: bool = False,
-    ) -> Any: ...
-    def sample(self, sampler: Any, index: int, mask: Mask | None = None) -> Choice: ...
-    def log_probs(self, index: int, token: int, n: int) -> Choice: ...
 
 
 def _count_rows(plan: Plan) -> tuple[int, int]:

@@ -20,7 +20,8 @@ import numpy as np
 
 from corral.backend.engine import sampling
 from corral.backend.engine.llama import Choice, DecodeFailed, KvFull, Mask, NotFinite, Row
-from corral.backend.engine.messages import AdapterSet, LoraInfo, ModelInfo
+from corral.backend.engine.messages import AdapterSet, LoraInfo, ModelInfo, Prompt, Written
+from corral.backend.engine.written import Specials
 
 if TYPE_CHECKING:
     from corral.backend.engine.scheduler import Scheduler
@@ -115,6 +116,7 @@ class FakeLlama:
             bos_token="",
             eos_token="<|im_end|>",
             chat_template=TEMPLATE,
+            special_tokens=list(SPECIAL),
             lora=self.adapter_infos,
             fim_pre=1,
             fim_suf=2,
@@ -168,8 +170,10 @@ class FakeLlama:
             tokens += [SPECIAL[part]] if part in SPECIAL else list(part.encode("utf-8", "replace"))
         return tokens
 
-    def tokenize_prompt(self, prompt: str | list[int | str]) -> list[int]:
+    def tokenize_prompt(self, prompt: Prompt) -> list[int]:
         """As ``Llama.tokenize_prompt``; this model wants no BOS."""
+        if isinstance(prompt, Written):
+            prompt = list(Specials(SPECIAL).pieces(prompt))
         parts = [prompt] if isinstance(prompt, str) else prompt
         tokens: list[int] = []
         for part in parts:

@@ -69,7 +69,7 @@ class Sampling(Struct, frozen=True, kw_only=True, omit_defaults=True):
     post_sampling_probs: bool = False
 
 
-ConstraintKind: TypeAlias = Literal["json_schema", "gbnf", "lark", "regex"]
+ConstraintKind: TypeAlias = Literal["json_schema", "gbnf", "lark", "regex", "calls"]
 
 
 class Constraint(Struct, frozen=True):
@@ -115,6 +115,19 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
 # --- server -> engine -------------------------------------------------------------------------
 
 
+class Written(Struct, frozen=True):
+    """A rendered prompt. ``foreign`` are the ranges ``[start, end)`` of its characters, ascending
+    and apart, that came from the client and not from the template: no token of special meaning is
+    found in them, nor across their ends."""
+
+    text: str
+    foreign: tuple[tuple[int, int], ...] = ()
+
+
+#: A prompt: text, token ids and texts mixed, or what a template wrote.
+Prompt: TypeAlias = str | list[int | str] | Written
+
+
 class Thinking(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How reasoning is written, and how much of it there may be.
 
@@ -133,8 +146,9 @@ class Thinking(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Add(Struct, tag="add", frozen=True, kw_only=True, omit_defaults=True):
     """Generate from a prompt.
 
-    ``prompt`` is text, or a list mixing token ids and texts. Text is tokenised with special tokens;
-    a BOS is put in front when the model wants one and the tokens do not already begin with it.
+    ``prompt`` is text, or a list mixing token ids and texts. Text is tokenised with special tokens,
+    but for what of a ``Written`` is foreign; a BOS is put in front when the model wants one and the
+    tokens do not already begin with it.
     ``max_tokens`` -1 runs to the end of the context, 0 evaluates the prompt only.
 
     ``context_shift``: when the context is full, ``n_discard`` tokens (0: half) behind the first
@@ -148,7 +162,7 @@ class Add(Struct, tag="add", frozen=True, kw_only=True, omit_defaults=True):
     """
 
     id: int
-    prompt: str | list[int | str]
+    prompt: Prompt
     sampling: Sampling = Sampling()
     stop: tuple[str, ...] = ()
     max_tokens: int = -1
@@ -220,7 +234,8 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
     the tokens around the parts of a text to fill in, -1 where the model has none.
 
     ``generates``: it continues text. ``pooling``: it computes vectors of ``n_embd_out`` numbers
-    from inputs of at most ``n_input`` tokens; None: it does not. ``ranks``: it scores documents."""
+    from inputs of at most ``n_input`` tokens; None: it does not. ``ranks``: it scores documents.
+    ``special_tokens``: the texts of all control and user-defined tokens."""
 
     path: str
     architecture: str
@@ -250,6 +265,7 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
     ranks: bool = False
     n_embd_out: int = 0
     n_input: int = 0
+    special_tokens: list[str] = []
 
 
 class Loading(Struct, tag="loading", frozen=True):

@@ -27,6 +27,12 @@ class _Tag:
         self._bytes = text.encode()
         self._tail = b""
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether what came last may be the tag's beginning."""
+        n = min(len(self._tail), len(self._bytes) - 1)
+        return any(self._tail.endswith(self._bytes[:i]) for i in range(1, n + 1))
+
     def ends_with(self, token: int, piece: bytes) -> bool:
         """Whether the tag is complete with this token."""
         if self._token >= 0:
@@ -63,9 +69,13 @@ class Reasoning:
             self._due.extend(self._closing)
         return True
 
-    def next(self) -> int | None:
-        """The token to write now in place of one the model would choose; None: none."""
-        return self._due[0] if self._due else None
+    def next(self, *, is_whole: bool = True) -> int | None:
+        """The token to write now in place of one the model would choose; None: none. It begins
+        neither within a code point (``is_whole`` False) nor within a closing tag of the model's."""
+        if not self._due:
+            return None
+        has_begun = len(self._due) < len(self._closing)
+        return self._due[0] if has_begun or (is_whole and not self._end.has_begun) else None
 
     def take(self, token: int) -> None:
         """Another token of the answer."""

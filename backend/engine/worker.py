@@ -35,6 +35,7 @@ from corral.backend.engine.messages import (
     LoadFailed,
     Loading,
     Output,
+    Prompt,
     Ready,
     Reply,
     Report,
@@ -152,7 +153,8 @@ class Worker:
             case "tokenize":
                 self._send(Reply(call.id, self._tokens_of(args)))
             case "tokenize_prompt":
-                self._send(Reply(call.id, self._words.tokenize_prompt(args["prompt"])))
+                prompt = msgspec.convert(args["prompt"], Prompt)
+                self._send(Reply(call.id, self._words.tokenize_prompt(prompt)))
             case "pieces":
                 bad = [t for t in args["tokens"] if not 0 <= t < self._words.n_vocab]
                 if bad:

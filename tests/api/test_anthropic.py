@@ -151,7 +151,7 @@ def test_plain_forms_mean_the_same_as_blocks(http: httpx.Client) -> None:
         ),
         ({"messages": [*HELLO["messages"], {"role": "assistant", "content": "I"}]}, "messages[1]"),
         ({"system": [{"type": "image"}]}, "system[0]"),
-        ({"tools": [{"name": "f", "input_schema": {}}]}, "tools"),
+        ({"tools": [{"name": "a b", "input_schema": {}}]}, "tools[0].name"),
         ({"tools": [{"name": "f"}]}, "tools[0].input_schema"),
         ({"tools": [{"type": "web_search_20250305", "name": "w"}]}, "tools[0].type"),
         ({"tool_choice": {"type": "any"}}, "tool_choice"),
@@ -272,11 +272,9 @@ def test_tools_and_thinking_become_variables_of_the_template() -> None:
     body |= {"thinking": {"type": "disabled"}, "output_config": {"effort": "low"}}
     asked = msgspec.convert(body, MessagesBody).request(10)
     function = {"name": "f", "description": "d", "parameters": {"type": "object"}}
-    assert asked.template_kwargs == {
-        "enable_thinking": False,
-        "reasoning_effort": "low",
-        "tools": [{"type": "function", "function": function}],
-    }
+    assert asked.template_kwargs == {"enable_thinking": False, "reasoning_effort": "low"}
+    assert [t.source for t in asked.tools] == [{"type": "function", "function": function}]
+    assert asked.tool_choice == "none"
 
 
 def test_settings_mean_what_they_mean_elsewhere() -> None:

@@ -11,16 +11,16 @@ from pydantic import TypeAdapter
 
 from corral.backend.api.answer import Answer, Wishes
 from corral.backend.api.anthropic_render import MessagesRender
-from corral.backend.chat.types import Event, Finished, Reading, Text, Timings
+from corral.backend.chat.types import Content, Event, Finished, Reading, Text, Timings
 from corral.backend.engine.messages import FinishKind
 from corral.backend.errors import Broken
 
 TIMES = Timings(10, 4, 3, prompt_ms=12.0, predicted_ms=8.0)
 SAID: list[Event] = [
     Reading(10, 4, 4, 0.5),
-    Text("Hé", [1, 2], TIMES),
+    Text("Hé", [1, 2], TIMES, parts=(Content("Hé"),)),
     Text("", [3], TIMES),
-    Text("!", [4], TIMES),
+    Text("!", [4], TIMES, parts=(Content("!"),)),
 ]
 SDK_EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
 

@@ -151,14 +151,25 @@ NUMBERS = (
 )
 NONSENSE = ("NaN", "Infinity", "-Infinity", "1e999", "-1e999", "9" * 400, "-1e308", '"1"', "[]")
 
-UNBUILT = [
-    ({"tools": [{"type": "function"}]}, "tools"),
-    ({"tools": [{"type": "function"}], "tool_choice": "auto"}, "tools"),
-    ({"functions": [{}]}, "functions"),
+TOOL = {"type": "function", "function": {"name": "f"}}
+BAD_TOOLS = [
+    ({"tools": [{"type": "function"}]}, "tools[0].function"),
+    ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
+    ({"functions": [{}]}, "tools[0].function.name"),
+    ({"functions": [], "tools": []}, "functions"),
     ({"tool_choice": "required"}, "tool_choice"),
     ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
+    ({"tool_choice": {"type": "function"}}, "tool_choice"),
+    ({"tools": [TOOL, TOOL]}, "tools[1].function.name"),
+    (
+        {"tools": [TOOL | {"function": {"name": "f", "parameters": []}}]},
+        "tools[0].function.parameters",
+    ),
+    ({"tools": [TOOL], "json_schema": {}, "tool_choice": "required"}, "json_schema"),
+]
+UNBUILT = [
+    ({"tools": [{"type": "custom"}]}, "tools[0].type"),
     ({"image_data": [{"data": "", "id": 1}]}, "image_data"),
-    ({"continue_final_message": True}, "continue_final_message"),
     ({"modalities": ["text", "audio"]}, "modalities"),
     ({"audio": {"voice": "x", "format": "wav"}}, "audio"),
     ({"web_search_options": {}}, "web_search_options"),
@@ -220,6 +231,18 @@ def refused(
 @pytest.mark.parametrize(("more", "param"), WRONG, ids=str)
 def test_a_wrong_value_is_named(http: httpx.Client, more: dict[str, Any], param: str) -> None:
     refused(http, "/v1/chat/completions", CHAT | more, param)
+
+
+@pytest.mark.parametrize(("more", "param"), BAD_TOOLS, ids=str)
+def test_bad_tools_are_refused_by_name(
+    http: httpx.Client, more: dict[str, Any], param: str
+) -> None:
+    refused(http, "/v1/chat/completions", CHAT | more, param)
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/completion"])
+def test_tools_are_refused_where_there_is_no_chat(http: httpx.Client, path: str) -> None:
+    refused(http, path, TEXT | {"tools": [TOOL]}, "tools")
 
 
 @pytest.mark.parametrize(("more", "param"), UNBUILT, ids=str)

@@ -13,7 +13,7 @@ import pytest
 from corral.backend.api import probs, sse
 from corral.backend.api.answer import Answer, Wishes
 from corral.backend.api.openai_render import ChatRender, Envelope, TextRender
-from corral.backend.chat.types import Event, Finished, Scored, Text, Timings
+from corral.backend.chat.types import Content, Event, Finished, Scored, Text, Timings
 from corral.backend.engine.messages import TokenProbs
 
 HELLO: Any = [{"role": "user", "content": "hé"}]
@@ -110,7 +110,11 @@ def streamed(render: Any, events: list[Event]) -> list[dict[str, Any]]:
 
 
 END = Finished("eos", "", False, 1, 0, TIMES)
-ANSWER: list[Event] = [Text("", [3], TIMES, [E1]), Text("é", [5], TIMES, [E2]), END]
+ANSWER: list[Event] = [
+    Text("", [3], TIMES, [E1]),
+    Text("é", [5], TIMES, [E2], parts=(Content("é"),)),
+    END,
+]
 
 
 def test_a_stream_loses_no_token_that_shows_nothing_yet() -> None:

@@ -7,7 +7,7 @@ from corral.backend.api import openai_render, sse
 from corral.backend.api.answer import Answer, Render, Wishes
 from corral.backend.api.native_render import NativeRender, settings, slots
 from corral.backend.api.openai_render import ChatRender, Envelope, TextRender
-from corral.backend.chat.types import Effective, Event, Finished, Reading, Text, Timings
+from corral.backend.chat.types import Content, Effective, Event, Finished, Reading, Text, Timings
 from corral.backend.engine.messages import Counters, Sampling, SlotRow, Snapshot
 
 TIMES = Timings(10, 4, 3, prompt_ms=12.0, predicted_ms=8.0)
@@ -19,8 +19,8 @@ TIMES_JSON = (
 EVENTS: list[Event] = [
     Reading(10, 4, 4, 0.5),
     Reading(10, 4, 10, 12.0),
-    Text("Hé", [1, 2], Timings(10, 4, 2, 12.0, 4.0)),
-    Text("\n", [3], TIMES),
+    Text("Hé", [1, 2], Timings(10, 4, 2, 12.0, 4.0), parts=(Content("Hé"),)),
+    Text("\n", [3], TIMES, parts=(Content("\n"),)),
     Text("", [4], TIMES),
     Finished("eos", "", False, 7, 2, TIMES),
 ]

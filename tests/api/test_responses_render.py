@@ -14,13 +14,17 @@ from corral.backend.api.answer import Answer, Wishes
 from corral.backend.api.responses_render import Facts, ResponsesRender
 from corral.backend.api.responses_schema import ResponsesBody
 from corral.backend.api.serving import wishes
-from corral.backend.chat.types import Event, Finished, Reading, Text, Timings
+from corral.backend.chat.types import Content, Event, Finished, Reading, Text, Timings
 from corral.backend.engine.messages import FinishKind, TokenProbs
 from corral.backend.errors import Broken
 
 TIMES = Timings(10, 4, 3, prompt_ms=12.0, predicted_ms=8.0)
 READ: list[Event] = [Reading(10, 4, 4, 0.5), Reading(10, 4, 10, 12.0)]
-SAID: list[Event] = [Text("Hé", [1, 2], TIMES), Text("", [3], TIMES), Text("!", [4], TIMES)]
+SAID: list[Event] = [
+    Text("Hé", [1, 2], TIMES, parts=(Content("Hé"),)),
+    Text("", [3], TIMES),
+    Text("!", [4], TIMES, parts=(Content("!"),)),
+]
 SDK_EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 
 
@@ -175,7 +179,7 @@ def test_log_probabilities_are_shown_where_they_were_asked_for() -> None:
     probs = [
         TokenProbs(1, b"H", -0.5, [(1, b"H", -0.5), (2, b"\xc3", float("-inf")), (3, b"x", -3.0)])
     ]
-    events: list[Event] = [Text("H", [1], TIMES, probs), end()]
+    events: list[Event] = [Text("H", [1], TIMES, probs, parts=(Content("H"),)), end()]
     body = ResponsesBody(input="x", include=["message.output_text.logprobs"], top_logprobs=2)
     out = streamed(render(wishes(body)), events)
     expected = [

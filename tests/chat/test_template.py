@@ -110,7 +110,7 @@ def ours(
     try:
         return template.render(
             as_messages(conversation), add_generation_prompt=prompt, kwargs=kwargs
-        )
+        ).text
     except Refused as refused:
         assert refused.kind == "template_error"
         return None
@@ -136,7 +136,7 @@ def theirs(
 
 def render(source: str, *turns: Message, **kwargs: Any) -> str:
     template = ChatTemplate(source, bos_token=BOS, eos_token=EOS)
-    return template.render(turns, add_generation_prompt=True, kwargs=kwargs)
+    return template.render(turns, add_generation_prompt=True, kwargs=kwargs).text
 
 
 @pytest.fixture
@@ -256,7 +256,10 @@ def test_a_runaway_template_is_stopped(user: Message, source: str) -> None:
 def test_a_prompt_may_be_exactly_as_long_as_the_limit() -> None:
     template = ChatTemplate("{{ messages[0].content }}", bos_token=BOS, eos_token=EOS)
     turns = [Message(role="user", content="x" * 100)]
-    assert template.render(turns, add_generation_prompt=True, kwargs={}, max_chars=100) == "x" * 100
+    assert (
+        template.render(turns, add_generation_prompt=True, kwargs={}, max_chars=100).text
+        == "x" * 100
+    )
     with pytest.raises(Refused, match="more than 99 characters"):
         template.render(turns, add_generation_prompt=True, kwargs={}, max_chars=99)
 
@@ -290,7 +293,7 @@ def test_one_rendering_leaves_nothing_for_the_next(user: Message) -> None:
         bos_token=BOS,
         eos_token=EOS,
     )
-    shown = {template.render([user], add_generation_prompt=True, kwargs={}) for _ in range(15)}
+    shown = {template.render([user], add_generation_prompt=True, kwargs={}).text for _ in range(15)}
     assert shown == {"False"}
 
 

@@ -24,6 +24,7 @@ from corral.backend.engine.llama import LoadError, Row
 from corral.backend.engine.llama.embedding import EmbeddingModel
 from corral.backend.engine.llama.header import read_header
 from corral.backend.engine.messages import Done, Embed, Embedded, Failed
+from corral.backend.engine.options import LlamaOptions
 from corral.backend.engine.pace import Threads
 
 MAKE = Path(__file__).parent.parent / "data" / "bert" / "make_gguf.py"
@@ -314,6 +315,33 @@ def test_settings_make_the_longest_input_shorter(
     assert loaded.model.n_input == 100
     loaded.run([[1037] * 100, "short"] * 40)
     assert isinstance(loaded.core.admit(Embed(id=2, inputs=[[1037] * 101])), Failed)
+
+
+def test_positions_of_a_table_cannot_be_stretched(load: Callable[..., Loaded], bert: Path) -> None:
+    stretched = LlamaOptions(rope_scaling="yarn", rope_freq_scale=0.25, cache_type_v="q8_0")
+    loaded = load(bert, n_ctx=2048, options=stretched)
+    assert loaded.model.n_input == 512
+    (vector,) = loaded.run([[1037] * 512])
+    assert np.isfinite(vector).all()
+    longer = LlamaOptions(override_kv=(("bert.context_length", 2048),))
+    with pytest.raises(LoadError, match="wrong shape"):
+        load(bert, options=longer)
+
+
+def test_positions_and_the_caches_type_are_options_of_vectors_too(
+    load: Callable[..., Loaded], model_path: Path
+) -> None:
+    def vector(**options: Any) -> Floats:
+        loaded = load(model_path, n_ctx=256, pooling="mean", options=LlamaOptions(**options))
+        return loaded.run(["Once upon a time in a small village"])[0]
+
+    plain, small = vector(), vector(cache_type_k="q8_0", cache_type_v="q8_0")
+    assert cosine(plain, small) > 0.99 and not np.array_equal(plain, small)
+    assert cosine(plain, vector(rope_freq_base=500.0)) < 0.999
+    loaded = load(
+        model_path, n_ctx=9000, options=LlamaOptions(rope_scaling="linear", rope_freq_scale=0.5)
+    )
+    assert loaded.model.n_input == 9000
 
 
 def test_tiny_batches_work(load: Callable[..., Loaded], model_path: Path) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-pytestmark = pytest.mark.model
+pytestmark = [pytest.mark.model, pytest.mark.timeout(300)]
 
 PROMPTS: list[str] = json.loads(
     (Path(__file__).parents[1] / "data" / "greedy_prompts.json").read_text(encoding="utf-8")

@@ -14,7 +14,7 @@ import llguidance
 import numpy as np
 from numpy.typing import NDArray
 
-from corral.backend.engine.constraint import gbnf_lark, schema
+from corral.backend.engine.constraint import calls, gbnf_lark, schema
 from corral.backend.engine.constraint.errors import BadConstraint
 from corral.backend.engine.messages import Constraint
 
@@ -70,14 +70,26 @@ class Vocabulary:
         """Builds what the first constrained request would have to wait for."""
         _ = self.tokenizer
 
-    @functools.cached_property
+    @property
     def tokenizer(self) -> llguidance.LLTokenizer:
         """llguidance's prefix tree over the vocabulary."""
-        return llguidance.LLTokenizer(
-            llguidance.TokenizerWrapper(_Tokens(self._texts)),
+        return self._built[0]
+
+    @property
+    def control_tokens(self) -> dict[str, int]:
+        """Tokens that stand for no text in an answer, by their names."""
+        return self._built[1]
+
+    @functools.cached_property
+    def _built(self) -> tuple[llguidance.LLTokenizer, dict[str, int]]:
+        tokens = _Tokens(self._texts)
+        tokenizer = llguidance.LLTokenizer(
+            llguidance.TokenizerWrapper(tokens),
             n_vocab=self.n_vocab,
             eos_token=sorted(self._texts.eog_tokens),
         )
+        ids = reversed(tokens.special_token_ids)  # the first of a name counts
+        return tokenizer, {tokens.tokens[t].decode("utf-8", "replace"): t for t in ids}
 
     @functools.cached_property
     def ends(self) -> NDArray[np.int32]:
@@ -227,8 +239,11 @@ def compile_constraint(constraint: Constraint, vocabulary: Vocabulary) -> Constr
     name, source = _NAMES[constraint.kind], constraint.source
     if len(source) > (limit := MAX_REGEX if constraint.kind == "regex" else MAX_SOURCE):
         raise BadConstraint(f"is longer than {limit} characters", name)
-    grammar = _TRANSLATORS[constraint.kind](source)
     tokenizer = vocabulary.tokenizer
+    if constraint.kind == "calls":
+        grammar = calls.translate(source, vocabulary.control_tokens)
+    else:
+        grammar = _TRANSLATORS[constraint.kind](source)
 
     def build() -> Constrained | str:
         matcher = llguidance.LLMatcher(tokenizer, grammar, log_level=0, limits=LIMITS)
@@ -246,6 +261,8 @@ def compile_constraint(constraint: Constraint, vocabulary: Vocabulary) -> Constr
     made = _on_deep_stack(build, len(source))
     if isinstance(made, Constrained):
         return made
+    if constraint.kind == "calls":
+        raise _on_deep_stack(lambda: calls.locate(source, made), len(source))
     if constraint.kind == "json_schema":
         name = schema.place(_on_deep_stack(lambda: schema.locate(source, made), len(source)))
     raise BadConstraint(_plain(made), name)
@@ -293,7 +310,13 @@ def _lark(source: str) -> str:
     return llguidance.LLMatcher.grammar_from_lark(source)
 
 
-_NAMES: Final = {"json_schema": "json_schema", "gbnf": "grammar", "lark": "lark", "regex": "regex"}
+_NAMES: Final = {
+    "json_schema": "json_schema",
+    "gbnf": "grammar",
+    "lark": "lark",
+    "regex": "regex",
+    "calls": "tools",
+}
 _TRANSLATORS: Final[dict[str, Callable[[str], str]]] = {
     "json_schema": schema.translate,
     "gbnf": gbnf_lark.translate,

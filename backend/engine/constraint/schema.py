@@ -59,6 +59,11 @@ def translate(source: str) -> str:
         raise BadConstraint(str(error), place(())) from None
 
 
+def fault(source: str) -> str:
+    """What llguidance has against a schema that was translated; empty: nothing."""
+    return LLMatcher.validate_grammar(translate(source)).strip()
+
+
 def place(path: Path) -> str:
     """A path for people: ``json_schema.properties.a.anyOf[0]``."""
     text = "json_schema"

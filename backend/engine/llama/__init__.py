@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from corral.backend.engine import sampling
 from corral.backend.engine.llama import state
 from corral.backend.engine.llama.batch import Batch, Row
+from corral.backend.engine.llama.header import read_header
 from corral.backend.engine.llama.loading import (
     check_cache_types,
     fit_context,
@@ -104,7 +105,8 @@ class Llama(Vocabulary):
         self._memory = lib.llama_get_memory(self._ctx)
         self.n_cells = int(lib.llama_n_ctx(self._ctx))
         # Positions past the training context give garbage without an error.
-        is_bound = n_train > 0 and not options.stretches_context
+        can_stretch = options.stretches_context and not read_header(path).has_position_table
+        is_bound = n_train > 0 and not can_stretch
         self.n_ctx = min(self.n_cells, n_train) if is_bound else self.n_cells
         #: Recurrent memory holds one state per sequence: no prefix of it can be shared or kept.
         self.can_share = not (
@@ -170,6 +172,7 @@ class Llama(Vocabulary):
             bos_token=self._text(self._bos),
             eos_token=self._text(eos),
             chat_template=template.decode("utf-8", "replace") if template else None,
+            special_tokens=self.special_tokens,
             lora=self.adapter_infos,
             sampling=recommended_sampling(model, self._options),
             fim_pre=int(lib.llama_vocab_fim_pre(self._vocab)),

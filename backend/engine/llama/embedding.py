@@ -62,9 +62,8 @@ class EmbeddingModel(Inputs):
             raise LoadError("the model has no classification head, so it cannot rank documents")
         self.can_split = header.is_causal and self.pooling != "rank"
         n_train = int(lib.llama_model_n_ctx_train(model))
-        has_rope = lib.llama_model_rope_type(model) != lib.LLAMA_ROPE_TYPE_NONE
         longest = n_ctx or n_train
-        if not (options.stretches_context and has_rope):
+        if header.has_position_table or not options.stretches_context:
             longest = min(longest, n_train)
         if self.can_split:
             check_cache_types(model, options)

@@ -21,12 +21,14 @@ _HEADS = (b"cls.output.weight", b"cls.weight")
 
 
 class Header(NamedTuple):
-    """``pooling`` None: the file names none. ``has_head``: it can score a pair of texts."""
+    """``pooling`` None: the file names none. ``has_head``: it can score a pair of texts.
+    ``has_position_table``: positions are rows of a matrix, and none is beyond its end."""
 
     architecture: str
     pooling: Pooling | None
     is_causal: bool
     has_head: bool
+    has_position_table: bool
 
     @property
     def is_embedding_model(self) -> bool:
@@ -50,6 +52,7 @@ def read_header(path: Path, overrides: Sequence[Override] = ()) -> Header:
             pooling=POOLINGS[kind] if isinstance(kind, int) and 0 <= kind < len(POOLINGS) else None,
             is_causal=causal is not False,
             has_head=any(file.has_tensor(name) for name in _HEADS),
+            has_position_table=file.has_tensor(b"position_embd.weight"),
         )
     finally:
         file.close()

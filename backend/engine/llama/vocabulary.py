@@ -1,9 +1,12 @@
 """The model's vocabulary: text to tokens and back. Any thread may call these functions."""
 
 import ctypes
+import functools
 from typing import Any
 
 from corral.backend.engine.llama.native import lib
+from corral.backend.engine.messages import Prompt, Written
+from corral.backend.engine.written import Specials
 
 
 class Vocabulary:
@@ -35,20 +38,58 @@ class Vocabulary:
             )
         return buffer[:n]
 
-    def tokenize_prompt(self, prompt: str | list[int | str]) -> list[int]:
-        """Token ids of a prompt: special tokens in text count, and there is exactly one BOS in
-        front when the model wants one and the prompt begins with text."""
-        parts = [prompt] if isinstance(prompt, str) else prompt
-        tokens: list[int] = []
-        for part in parts:
-            if isinstance(part, int):
-                tokens.append(part)
-            else:
-                tokens += self.tokenize(part, add_special=False, parse_special=True)
-        wants_bos = self._add_bos and (not parts or isinstance(parts[0], str))
+    def tokenize_prompt(self, prompt: Prompt) -> list[int]:
+        """Token ids of a prompt: special tokens in text count, but not in what of it is foreign,
+        and there is exactly one BOS in front when the model wants one and the prompt begins with
+        text."""
+        if isinstance(prompt, Written):
+            tokens = self._tokenize_pieces(self._specials.pieces(prompt))
+            wants_bos = self._add_bos
+        else:
+            parts = [prompt] if isinstance(prompt, str) else prompt
+            tokens = []
+            for part in parts:
+                if isinstance(part, int):
+                    tokens.append(part)
+                else:
+                    tokens += self.tokenize(part, add_special=False, parse_special=True)
+            wants_bos = self._add_bos and (not parts or isinstance(parts[0], str))
         if wants_bos and tokens[:1] != [self._bos]:
             tokens.insert(0, self._bos)
         return tokens
+
+    def _tokenize_pieces(self, pieces: list[str]) -> list[int]:
+        """Tokens of a text that was cut where tokens must not reach across."""
+        tokens = self.tokenize(pieces[0], add_special=False, parse_special=True)
+        # A space that SentencePiece puts in front of a text belongs in front of the first alone:
+        # the others get a line break there, which is then taken off again.
+        is_spm = lib.llama_vocab_type(self._vocab) == lib.LLAMA_VOCAB_TYPE_SPM
+        front = self.tokenize("\n", add_special=False, parse_special=False) if is_spm else []
+        for piece in pieces[1:]:
+            more = self.tokenize("\n" + piece, add_special=False, parse_special=True)
+            if front and more[: len(front)] == front:
+                tokens += more[len(front) :]
+            else:
+                tokens += self.tokenize(piece, add_special=False, parse_special=True)
+        return tokens
+
+    @functools.cached_property
+    def special_tokens(self) -> list[str]:
+        """The texts of all tokens that llama.cpp finds by their text."""
+        kinds = (
+            lib.LLAMA_TOKEN_ATTR_CONTROL
+            | lib.LLAMA_TOKEN_ATTR_USER_DEFINED
+            | lib.LLAMA_TOKEN_ATTR_UNKNOWN
+        )
+        return [
+            self._text(token)
+            for token in range(self.n_vocab)
+            if lib.llama_vocab_get_attr(self._vocab, token) & kinds
+        ]
+
+    @functools.cached_property
+    def _specials(self) -> Specials:
+        return Specials(self.special_tokens)
 
     def piece(self, token: int, *, special: bool = False) -> bytes:
         """The bytes a token stands for; nothing for control tokens unless ``special``."""

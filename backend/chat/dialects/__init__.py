@@ -1,0 +1,16 @@
+"""Dialects: how families of models write tool calls and reasoning. One small module each; the
+first in the list that fits a model's chat template is its own."""
+
+from typing import Final
+
+from corral.backend.chat.dialects.base import Dialect
+from corral.backend.chat.dialects.generic import Generic
+from corral.backend.chat.dialects.hermes import Hermes
+
+#: In the order in which they are asked.
+DIALECTS: Final[tuple[Dialect, ...]] = (Hermes(), Generic())
+
+
+def choose(template: str, controls: frozenset[str]) -> Dialect:
+    """The dialect of a model with this chat template and these special tokens."""
+    return next(dialect for dialect in DIALECTS if dialect.fits(template, controls))

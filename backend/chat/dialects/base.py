@@ -1,0 +1,111 @@
+"""What a dialect is, and the ids of calls."""
+
+import secrets
+import string
+from collections.abc import Callable
+from typing import ClassVar, Final, Protocol
+
+from msgspec import Struct
+
+from corral.backend.chat.dialects.lark import Lark, Wish
+from corral.backend.chat.parser import Machine, Parser, Setup
+from corral.backend.chat.types import Tool
+from corral.backend.engine.messages import Constraint
+
+_ALPHANUMERIC: Final = string.ascii_letters + string.digits
+
+
+class Dialect(Protocol):
+    """How one family of models writes calls and reasoning. ``marks``: all tags it may ask the
+    engine to report. ``think``: the tags around reasoning."""
+
+    @property
+    def name(self) -> str:
+        """For logs and ``/props``."""
+        ...
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """See the class."""
+        ...
+
+    @property
+    def think(self) -> tuple[str, str] | None:
+        """See the class."""
+        ...
+
+    def fits(self, template: str, controls: frozenset[str]) -> bool:
+        """Whether a model with this chat template and these special tokens speaks it."""
+        ...
+
+    def parser(self, wish: Wish, controls: frozenset[str]) -> Parser:
+        """Reads one answer."""
+        ...
+
+    def grammar(self, wish: Wish, controls: frozenset[str]) -> Constraint | None:
+        """What one answer must match; None: nothing in particular."""
+        ...
+
+    def preamble(self, tools: tuple[Tool, ...]) -> str:
+        """What the system message must say of the tools; empty: the template says it."""
+        ...
+
+
+def random_id(index: int, name: str) -> str:
+    """An id as OpenAI's look: ``call_`` and 24 random letters and digits."""
+    return "call_" + random_letters(24)
+
+
+def random_letters(n: int) -> str:
+    """Letters and digits that nobody can guess."""
+    return "".join(secrets.choice(_ALPHANUMERIC) for _ in range(n))
+
+
+class Family(Struct, frozen=True, kw_only=True):
+    """A dialect, but for what is particular to it. ``triggers``: the tags that begin calls;
+    ``tags``: the other ones in them. ``new_id`` makes ids of calls, see ``Setup``.
+
+    A dialect is a subclass that gives those, ``machine`` (how its calls are read), ``fits`` and
+    ``write`` (its grammar), and stands in the list in ``dialects``. ``hermes`` is the example.
+    """
+
+    machine: ClassVar[type[Machine]]
+
+    name: str
+    triggers: tuple[str, ...]
+    tags: tuple[str, ...] = ()
+    think: tuple[str, str] | None = None
+    new_id: Callable[[int, str], str] = random_id
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """All tags it may ask the engine to report."""
+        return (*self.triggers, *self.tags, *(self.think or ()))
+
+    def fits(self, template: str, controls: frozenset[str]) -> bool:
+        """See ``Dialect``."""
+        raise NotImplementedError
+
+    def write(self, lark: Lark) -> Constraint:
+        """The grammar of an answer in which there may be calls, as ``lark.wish`` wishes."""
+        raise NotImplementedError
+
+    def parser(self, wish: Wish, controls: frozenset[str]) -> Parser:
+        """See ``Dialect``. Without tools, calls are text."""
+        setup = Setup(
+            triggers=self.triggers if wish.calls else (),
+            think=self.think,
+            thinks=wish.thinks,
+            controls=controls,
+            names=frozenset(tool.name for tool in wish.tools) if wish.calls else frozenset(),
+            new_id=self.new_id,
+        )
+        return self.machine(setup)
+
+    def grammar(self, wish: Wish, controls: frozenset[str]) -> Constraint | None:
+        """See ``Dialect``."""
+        return self.write(Lark(wish, self.think)) if wish.calls else None
+
+    def preamble(self, tools: tuple[Tool, ...]) -> str:
+        """See ``Dialect``."""
+        return ""

@@ -1,0 +1,323 @@
+"""Where chat templates run: Jinja's immutable sandbox with Hugging Face's additions, in which text
+of the client stays marked (see ``marked``).
+
+Templates come from strangers, so the usual runaways are bounded: output, ranges, repetition.
+"""
+
+import functools
+import json
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final, NoReturn
+
+from jinja2 import TemplateError, Undefined, filters, nodes, pass_eval_context
+from jinja2.compiler import CodeGenerator, Frame, optimizeconst
+from jinja2.exceptions import SecurityError
+from jinja2.ext import Extension, loopcontrols
+from jinja2.nodes import EvalContext
+from jinja2.parser import Parser
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter
+from jinja2.utils import Namespace
+from markupsafe import Markup
+
+from corral.backend.chat.marked import (
+    Marked,
+    Safe,
+    checked,
+    coarse,
+    foreign,
+    is_foreign,
+    joined,
+    percent,
+    spans_of,
+    written,
+)
+
+#: Longest prompt text a template may write, in characters: twice the largest body accepted.
+MAX_CHARS: Final = 64 * 2**20
+#: Most numbers all ``range()`` calls of one rendering may yield together.
+MAX_RANGE: Final = 1_000_000
+
+#: Methods of a text whose results hold their arguments: on a plain one they must see marks too.
+_TAKES_TEXT: Final = frozenset(("join", "replace", "center", "ljust", "rjust", "translate"))
+
+
+class _GenerationTag(Extension):
+    """``{% generation %}…{% endgeneration %}`` marks training text; here it is only a scope."""
+
+    tags = {"generation"}  # noqa: RUF012 - the base class declares it as an instance variable
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body, lineno=line)
+
+
+class _Code(CodeGenerator):
+    """Compiles ``a ~ b`` so that marks are kept."""
+
+    @optimizeconst
+    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:
+        if frame.eval_ctx.volatile or frame.eval_ctx.autoescape:
+            super().visit_Concat(node, frame)
+            return
+        self.write("environment.together((")
+        for part in node.nodes:
+            self.visit(part, frame)
+            self.write(", ")
+        self.write("))")
+
+
+class _Undefined(Undefined):
+    """Speaks of a marked text as of a str."""
+
+    def __init__(self, hint: str | None = None, obj: Any = None, *args: Any, **more: Any) -> None:
+        super().__init__(hint, str.__str__(obj) if type(obj) is Marked else obj, *args, **more)
+
+
+class _Formatter(SandboxedFormatter):
+    """``str.format``, with marks."""
+
+    def vformat(self, form: str, args: Any, kwargs: Any) -> str:
+        text = super().vformat(form, args, kwargs)
+        if not (is_foreign(form) or is_foreign(args) or is_foreign(kwargs)):
+            return text
+        return checked(text, None if is_foreign(form) else self._pieces(form, args, kwargs))
+
+    def _pieces(self, form: str, args: Any, kwargs: Any) -> list[str] | None:
+        pieces, n_unnamed = list[str](), 0
+        for literal, name, how, conversion in self.parse(form):
+            pieces.append(literal)
+            if name is None:
+                continue
+            if how and "{" in how:
+                return None
+            if not name:
+                name, n_unnamed = str(n_unnamed), n_unnamed + 1
+            value, _ = self.get_field(name, args, kwargs)
+            if isinstance(value, str) and not how and not conversion:
+                pieces.append(written(value))
+            else:
+                value, whose = self.convert_field(value, conversion), value
+                pieces.append(coarse(self.format_field(value, how or ""), whose))
+        return pieces
+
+
+class Sandbox(ImmutableSandboxedEnvironment):
+    """See the module."""
+
+    intercepted_binops = frozenset({"*", "**", "%"})
+    code_generator_class = _Code
+    concat = staticmethod(joined)
+
+    def __init__(self) -> None:
+        super().__init__(
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=[_GenerationTag, loopcontrols],
+            undefined=_Undefined,
+            finalize=written,
+        )
+        self.filters |= FILTERS
+        self.globals |= GLOBALS
+
+    @staticmethod
+    def together(values: Iterable[Any]) -> str:
+        """``a ~ b ~ c``"""
+        return joined(map(written, values))
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """The operators that are bounded, since one could take all memory, and ``%``."""
+        if operator == "%" and isinstance(left, str) and not isinstance(left, Markup):
+            return percent(left, right)
+        if operator == "**" and (abs(left) > 2**32 or abs(right) > 64):
+            raise SecurityError("power too large")
+        for text, times in ((left, right), (right, left)):
+            if operator == "*" and hasattr(text, "__len__") and len(text) * times > MAX_CHARS:
+                raise SecurityError("repetition too long")
+        return super().call_binop(context, operator, left, right)
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """``obj.attribute``, and what methods give keeps its marks."""
+        if type(obj) is str and attribute in _TAKES_TEXT:
+            obj = Marked(obj, ())
+        elif isinstance(obj, bytes) and attribute in ("decode", "hex"):
+            return _foreign_result(getattr(obj, attribute))
+        return super().getattr(obj, attribute)
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        """``obj[argument]``, likewise."""
+        if isinstance(obj, str | bytes) and isinstance(argument, str):
+            return self.getattr(obj, argument)
+        return super().getitem(obj, argument)
+
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """``str.format`` and ``str.format_map``, in the sandbox and with marks."""
+        wrapped = super().wrap_str_format(value)
+        if wrapped is None or isinstance(value.__self__, Markup):
+            return wrapped
+        form, formatter = value.__self__, _Formatter(self)
+        if value.__name__ == "format_map":
+            return lambda mapping: formatter.vformat(form, (), mapping)
+        return lambda *args, **kwargs: formatter.vformat(form, args, kwargs)
+
+
+def _foreign_result(call: Callable[..., str]) -> Callable[..., str]:
+    return lambda *args, **kwargs: foreign(call(*args, **kwargs))
+
+
+# --- filters --------------------------------------------------------------------------------------
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else written(value)
+
+
+def _on_text(apply: Callable[..., str]) -> Callable[..., str]:
+    """A filter that is a method of texts, for values of any kind."""
+    return functools.wraps(apply)(lambda value, *args, **more: apply(_text(value), *args, **more))
+
+
+def _remade(apply: Callable[..., Any]) -> Callable[..., Any]:
+    """A filter that writes a new text, all of it the client's if anything it was made of is."""
+
+    @functools.wraps(apply)
+    def remake(*args: Any, **more: Any) -> Any:
+        text = apply(*args, **more)
+        if isinstance(text, Markup):
+            mine = None if is_foreign(args) or is_foreign(more) else ()
+            return Safe(text, spans=mine)
+        return coarse(text, args, more)
+
+    return remake
+
+
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    # Jinja's own filter escapes <, > and & for HTML, which would change the prompt.
+    return json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
+
+
+def _safe(value: Any) -> Markup:
+    return value if isinstance(value, Markup) else Safe(value, spans=spans_of(written(value)))
+
+
+def _title(value: Any) -> str:
+    text, made = _text(value), filters.do_title(_text(value))
+    return Marked(made, spans_of(text)) if len(made) == len(text) else coarse(made, text)
+
+
+def _indent(s: str, width: Any = 4, first: bool = False, blank: bool = False) -> str:
+    text = filters.do_indent(s, width, first, blank)
+    if not isinstance(s, Marked):
+        return coarse(text, s, width)
+    space = width if isinstance(width, str) else " " * width
+    head, *rest = (s + "\n").splitlines()
+    lines = [space + line if line or blank else line for line in rest]
+    return checked(text, [space if first else "", Marked("\n", ()).join([head, *lines])])
+
+
+@pass_eval_context
+def _join(context: EvalContext, value: Any, d: Any = "", attribute: Any = None) -> str:
+    if context.autoescape:
+        return str(filters.do_join(context, value, d, attribute))
+    if attribute is not None:
+        value = map(filters.make_attrgetter(context.environment, attribute), value)
+    return Marked(written(d), spans_of(written(d))).join(map(written, value))
+
+
+@pass_eval_context
+def _replace(context: EvalContext, s: str, old: str, new: str, count: int | None = None) -> str:
+    if context.autoescape:
+        return filters.do_replace(context, s, old, new, count)
+    text, most = written(s), -1 if count is None else count
+    return Marked(text, spans_of(text)).replace(written(old), written(new), most)
+
+
+def _format(value: Any, *args: Any, **kwargs: Any) -> str:
+    if (args and kwargs) or isinstance(value, Markup):
+        return filters.do_format(value, *args, **kwargs)
+    return percent(_text(value), kwargs or args)
+
+
+_REMADE: Final = (
+    *("e", "escape", "forceescape", "pprint", "striptags", "urlencode", "urlize", "wordwrap"),
+    "xmlattr",
+)
+FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
+    **{name: _remade(filters.FILTERS[name]) for name in _REMADE},
+    **{
+        name: _on_text(filters.FILTERS[name])
+        for name in ("capitalize", "center", "lower", "string", "trim", "upper")
+    },
+    "format": _format,
+    "indent": _indent,
+    "join": _join,
+    "replace": _replace,
+    "safe": _safe,
+    "title": _title,
+    "tojson": _remade(_tojson),
+}
+
+
+# --- globals --------------------------------------------------------------------------------------
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise TemplateError(message)
+
+
+def _strftime_now(format: str) -> str:
+    return datetime.now().strftime(format)
+
+
+class _Namespace(Namespace):
+    """Jinja's, without names that begin with an underscore, as Hugging Face has it."""
+
+    def __init__(*args: Any, **kwargs: Any) -> None:
+        for name in dict(*args[1:], **kwargs):
+            _check_name(name)
+        Namespace.__init__(*args, **kwargs)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        _check_name(name)
+        super().__setitem__(name, value)
+
+
+def _check_name(name: Any) -> None:
+    if isinstance(name, str) and name.startswith("_"):
+        raise SecurityError(f"a namespace cannot hold the name {name!r}")
+
+
+GLOBALS: Final[Mapping[str, Any]] = {
+    "namespace": _Namespace,
+    "raise_exception": _raise_exception,
+    "strftime_now": _remade(_strftime_now),
+}
+
+
+def bounded_range() -> Callable[..., range]:
+    """A ``range`` for one rendering, with a budget for all its calls together."""
+    left = MAX_RANGE
+
+    def bounded(*args: int) -> range:
+        nonlocal left
+        numbers = range(*args)
+        left -= len(numbers)
+        if left < 0:
+            raise SecurityError(f"loops over more than {MAX_RANGE} numbers")
+        return numbers
+
+    return bounded
