@@ -72,10 +72,13 @@ def _median(runs: list[Run]) -> Run:
 
 def report(threads: str, rounds: int = 3) -> None:
     """Prints rates and ratios for one stream and four; the two forms take turns."""
-    forms = {"free": {"ignore_eos": True}, "schema": {"json_schema": SCHEMA}}
+    forms: dict[str, dict[str, Any]] = {
+        "free": {"ignore_eos": True},
+        "schema": {"json_schema": SCHEMA},
+    }
     runs: dict[tuple[str, int], list[Run]] = {}
     with servers.corral("--threads", threads) as url:
-        for name, form in forms.items():
+        for form in forms.values():
             _run(url, 1, form)  # what happens once is not measured: the schema is compiled
         for _ in range(rounds):
             for n in (1, 4):

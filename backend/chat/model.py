@@ -1,6 +1,8 @@
 """How one model is spoken to: its template, its dialect, and a request made ready for it."""
 
-from collections.abc import Callable
+import json
+import re
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
@@ -8,12 +10,15 @@ from msgspec.structs import replace
 
 from corral.backend.chat.dialects import choose
 from corral.backend.chat.dialects.base import Dialect
+from corral.backend.chat.dialects.generic import spelled, with_preamble
 from corral.backend.chat.dialects.lark import Wish
 from corral.backend.chat.parser import Parser, Thinks
 from corral.backend.chat.template import ChatTemplate
-from corral.backend.chat.types import ChatRequest, Content, Part, Thought, Written
+from corral.backend.chat.types import ChatRequest, Content, Message, Part, Thought, Written
 from corral.backend.engine.messages import Constraint, Thinking
 from corral.backend.errors import Refused
+
+_ARGUMENTS: Final = re.compile(r"arguments\s*\|\s*(?:tojson|items|dictsort)")
 
 
 class Turn(Struct, frozen=True, kw_only=True):
@@ -52,6 +57,10 @@ class ChatModel:
         self._budget = budget
         self._message = message
         self._trusts = trusts
+        # Clients send a call's arguments as text, some templates write them out as JSON.
+        self._wants_objects = _ARGUMENTS.search(template.source) is not None
+        # A template that knows no tools would drop them, and what was called and answered.
+        self._is_told = "tools" not in template.source and "tool_calls" not in template.source
         think = self.dialect.think
         #: Whether it reasons in tags; in a model that does not, they are words like any others.
         self.can_think = think is not None and (
@@ -65,8 +74,15 @@ class ChatModel:
             kwargs.setdefault("tools", [tool.source for tool in request.tools])
         if self._budget_of(request) == 0:
             kwargs.setdefault("enable_thinking", False)
+        messages: Sequence[Message] = request.messages
+        if self._wants_objects:
+            messages = [_with_objects(m) for m in messages]
+        if self._is_told and any(_has_calls(m) for m in messages):
+            messages = [spelled(m) for m in messages]
+        if self._is_told and request.tools and request.tool_choice != "none":
+            messages = with_preamble(messages, self.dialect.preamble(request.tools))
         prompt = self.template.render(
-            request.messages, add_generation_prompt=request.add_generation_prompt, kwargs=kwargs
+            messages, add_generation_prompt=request.add_generation_prompt, kwargs=kwargs
         )
         return Written(prompt.text) if self._trusts else prompt
 
@@ -129,6 +145,31 @@ class ChatModel:
             budget=self._budget_of(request),
             message=self._message,
         )
+
+
+def _with_objects(message: Message) -> Message:
+    """A message whose calls have their arguments as objects; broken ones stay as they are."""
+    calls = message.fields.get("tool_calls")
+    if not isinstance(calls, list):
+        return message
+    fields = {**message.fields, "tool_calls": [_with_object(call) for call in calls]}
+    return replace(message, fields=fields)
+
+
+def _with_object(call: Any) -> Any:
+    match call:
+        case {"function": {"arguments": str(text)} as function}:
+            try:
+                value = json.loads(text)
+            except ValueError:
+                return call
+            if isinstance(value, dict):
+                return {**call, "function": {**function, "arguments": value}}
+    return call
+
+
+def _has_calls(message: Message) -> bool:
+    return message.role == "tool" or bool(message.fields.get("tool_calls"))
 
 
 class _Both:

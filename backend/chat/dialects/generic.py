@@ -1,10 +1,13 @@
 """Models whose template knows no tools: they are told of them in a system message, and call them as
 Hermes does, which is the form that small models find most often in what they were trained on."""
 
+import contextlib
 import json
+from collections.abc import Sequence
+from typing import Any
 
 from corral.backend.chat.dialects.hermes import Hermes
-from corral.backend.chat.types import Tool
+from corral.backend.chat.types import Message, Tool
 
 _ABOUT = """You can call functions. Their signatures, as JSON Schema:
 <tools>
@@ -29,3 +32,39 @@ class Generic(Hermes, frozen=True, kw_only=True):
         """See ``Dialect``."""
         signatures = "\n".join(json.dumps(tool.source, ensure_ascii=False) for tool in tools)
         return _ABOUT.format(signatures=signatures)
+
+
+def with_preamble(messages: Sequence[Message], preamble: str) -> list[Message]:
+    """A conversation whose system message says this too."""
+    if not preamble:
+        return list(messages)
+    if messages and messages[0].role == "system" and isinstance(messages[0].content, str):
+        text = f"{messages[0].content}\n\n{preamble}"
+        return [Message(role="system", content=text, fields=messages[0].fields), *messages[1:]]
+    return [Message(role="system", content=preamble), *messages]
+
+
+def spelled(message: Message) -> Message:
+    """A call, or what came of one, as text."""
+    if message.role == "tool":
+        text = message.content if isinstance(message.content, str) else ""
+        return Message(role="user", content=f"<tool_response>\n{text}\n</tool_response>")
+    calls = message.fields.get("tool_calls")
+    if not isinstance(calls, list) or not calls:
+        return message
+    texts = [message.content] if isinstance(message.content, str) and message.content else []
+    fields = {k: v for k, v in message.fields.items() if k != "tool_calls"}
+    return Message(
+        role=message.role, content="\n".join([*texts, *map(_call, calls)]), fields=fields
+    )
+
+
+def _call(call: Any) -> str:
+    function = call.get("function") if isinstance(call, dict) else None
+    function = function if isinstance(function, dict) else {}
+    name, arguments = function.get("name"), function.get("arguments")
+    if isinstance(arguments, str):
+        with contextlib.suppress(ValueError):  # broken ones are shown as they are
+            arguments = json.loads(arguments)
+    shown = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
+    return f"<tool_call>\n{shown}\n</tool_call>"
