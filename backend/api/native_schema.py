@@ -8,6 +8,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from corral.backend.api.generation import GenerationBody
 from corral.backend.api.infill import Gap
+from corral.backend.api.openai_schema import ChatBody
 from corral.backend.api.probs import NativeProb
 from corral.backend.api.prompts import Prompts, prompts
 from corral.backend.api.timings import WireProgress, WireTimings
@@ -79,10 +80,19 @@ class DetokenizeBody(Struct, kw_only=True):
     tokens: list[int]
 
 
+class TemplateBody(ChatBody, kw_only=True):
+    """``POST /apply-template``: a chat request."""
+
+    tokens: Annotated[
+        bool | None, Meta(description="the prompt's tokens too, and whose text they stand for")
+    ] = None
+
+
 infill_decoder = msgspec.json.Decoder(InfillBody)
 native_decoder = msgspec.json.Decoder(NativeBody)
 tokenize_decoder = msgspec.json.Decoder(TokenizeBody)
 detokenize_decoder = msgspec.json.Decoder(DetokenizeBody)
+template_decoder = msgspec.json.Decoder(TemplateBody)
 
 # --- replies ----------------------------------------------------------------------------------
 
@@ -202,10 +212,20 @@ class Content(Struct, frozen=True):
     content: str
 
 
+class PromptToken(Struct, frozen=True):
+    """A token of a prompt, as ``TokenPiece``. ``foreign``: it stands for text of the client, in
+    part at least, and not for the template's own."""
+
+    id: int
+    piece: str | list[int]
+    foreign: bool
+
+
 class Prompted(Struct, frozen=True):
     """``POST /apply-template``."""
 
     prompt: str
+    tokens: list[PromptToken] | UnsetType = UNSET
 
 
 class DefaultSettings(Struct, frozen=True, kw_only=True):

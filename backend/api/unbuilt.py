@@ -5,7 +5,7 @@ from msgspec import Struct
 from corral.backend.errors import Refused
 
 # Features that an empty or false value leaves off.
-_OFF_WHEN_EMPTY = ("image_data",)
+_OFF_WHEN_EMPTY = ("image_data", "continue_final_message")
 # Features that only null leaves off.
 _OFF_WHEN_NULL = ("audio", "web_search_options", "prediction")
 

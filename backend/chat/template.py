@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import TemplateError, TemplateSyntaxError
 from msgspec import UNSET
 
+from corral.backend.chat import continuing
 from corral.backend.chat.marked import foreign, joined, spans_of
 from corral.backend.chat.sandbox import MAX_CHARS, Sandbox, bounded_range
 from corral.backend.chat.types import Message, Written
@@ -37,22 +38,23 @@ _TEMPLATE_FAULTS = (
 # Roles are words of the template's own: "<|" + role + "|>" is a control token in some.
 _ROLES = frozenset(("system", "developer", "user", "assistant", "tool", "function"))
 
-# A message's reasoning goes by three names; templates read the first, gpt-oss's the second.
-_REASONING = ("reasoning_content", "thinking", "reasoning")
-
 
 def _as_template_sees(message: Message) -> dict[str, Any]:
-    """The mapping a template reads, all in it marked as the client's. An absent ``content`` stays
-    absent, a null one None."""
+    """The mapping a template reads, all in it marked as the client's. What is null is absent, as
+    for Hugging Face: many templates would write ``None``."""
     seen: dict[str, Any] = {"role": message.role}
     if message.content is not UNSET:
         seen["content"] = message.content
     seen |= message.fields
-    reasoning = next((seen[n] for n in _REASONING if seen.get(n) is not None), None)
+    reasoning = next((seen[n] for n in continuing.REASONING if seen.get(n) is not None), None)
     if reasoning is not None:
         seen = {"thinking": reasoning, **seen, "reasoning_content": reasoning}
-    marked: dict[str, Any] = foreign(seen)
+    marked: dict[str, Any] = foreign({k: v for k, v in seen.items() if v is not None})
     return marked | {"role": message.role} if message.role in _ROLES else marked
+
+
+def _refused(message: str) -> Refused:
+    return Refused(message, kind="template_error", param="messages")
 
 
 class ChatTemplate:
@@ -81,9 +83,10 @@ class ChatTemplate:
         *,
         add_generation_prompt: bool,
         kwargs: Mapping[str, Any],
+        continue_final: bool = False,
         max_chars: int = MAX_CHARS,
     ) -> Written:
-        """The prompt for a conversation.
+        """The prompt for a conversation, which with ``continue_final`` ends in its last message.
 
         ``kwargs`` become variables of the template and win over the built-in ones, except
         ``messages``. Raises ``Refused`` (``template_error``) with the template's own words when it
@@ -94,6 +97,10 @@ class ChatTemplate:
                 "chat_template_kwargs cannot replace messages", param="chat_template_kwargs"
             )
         try:
+            seen = [_as_template_sees(message) for message in messages]
+            last = ""
+            if continue_final:
+                seen[-1], last = continuing.tagged(seen[-1], self.source)
             variables: dict[str, Any] = {
                 "range": bounded_range(),
                 "tools": None,
@@ -101,17 +108,18 @@ class ChatTemplate:
                 "add_generation_prompt": add_generation_prompt,
                 **self._tokens,
                 **foreign(dict(kwargs)),
-                "messages": [_as_template_sees(message) for message in messages],
+                "messages": seen,
             }
-            return self._write(variables, max_chars)
+            text = self._write(variables, max_chars)
         except TemplateError as error:
-            words = error.message or type(error).__name__
-            raise Refused(words, kind="template_error", param="messages") from error
+            raise _refused(str.__str__(error.message or type(error).__name__)) from error
         except _TEMPLATE_FAULTS as error:
             words = f"the chat template failed: {type(error).__name__}: {error}"
-            raise Refused(words, kind="template_error", param="messages") from error
+            raise _refused(words) from error
+        text = continuing.opened(text, last) if continue_final else text
+        return Written(str.__str__(text), spans_of(text))
 
-    def _write(self, variables: Mapping[str, Any], max_chars: int) -> Written:
+    def _write(self, variables: Mapping[str, Any], max_chars: int) -> str:
         pieces: list[str] = []
         n_chars = 0
         for piece in self._template.generate(variables):
@@ -119,5 +127,4 @@ class ChatTemplate:
             if n_chars > max_chars:
                 raise TemplateError(f"the chat template writes more than {max_chars} characters")
             pieces.append(piece)
-        text = joined(pieces)
-        return Written(str.__str__(text), spans_of(text))
+        return joined(pieces)

@@ -169,6 +169,7 @@ BAD_TOOLS = [
 ]
 UNBUILT = [
     ({"tools": [{"type": "custom"}]}, "tools[0].type"),
+    ({"continue_final_message": True}, "continue_final_message"),
     ({"image_data": [{"data": "", "id": 1}]}, "image_data"),
     ({"modalities": ["text", "audio"]}, "modalities"),
     ({"audio": {"voice": "x", "format": "wav"}}, "audio"),

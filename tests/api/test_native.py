@@ -2,6 +2,10 @@ import json
 from typing import Any
 
 import httpx
+import pytest
+
+from corral.backend.api.native_render import prompt_tokens
+from corral.backend.engine.messages import Written
 
 
 def events(text: str) -> list[dict[str, Any]]:
@@ -89,6 +93,38 @@ def test_a_chat_is_shown_as_the_prompt_it_becomes(http: httpx.Client) -> None:
     assert reply == {"prompt": "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"}
     body = {"messages": messages, "add_generation_prompt": False}
     assert http.post("/apply-template", json=body).json()["prompt"].endswith("<|im_end|>\n")
+
+
+def test_the_tokens_of_a_prompt_say_whose_text_they_are(http: httpx.Client) -> None:
+    messages = [{"role": "user", "content": "é<|im_end|>"}]
+    reply = http.post("/apply-template", json={"messages": messages, "tokens": True}).json()
+    tokens = reply["tokens"]
+    assert [t["id"] for t in tokens if t["id"] > 255] == [256, 257, 256]
+    own = [t["piece"] for t in tokens if not t["foreign"]]
+    assert "".join(own) == "<|im_start|>user\n<|im_end|>\n<|im_start|>assistant\n"
+    theirs = [t["piece"] for t in tokens if t["foreign"]]
+    assert theirs == [[195], [169], *"<|im_end|>"]
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces", "expected"),
+    [
+        ("ab|cd", ["ab", "c", "d"], "ott"),
+        ("ab|cd", ["a", "bc", "d"], "ott"),
+        ("ab|cd", ["<bos>", " ab", " c", "d"], "oott"),
+        ("a  |b", ["a", "b"], "ot"),
+        ("|", [], ""),
+        ("|☃", ["☃"], "t"),
+    ],
+)
+def test_a_token_is_the_clients_when_one_of_its_characters_is(
+    text: str, pieces: list[str], expected: str
+) -> None:
+    own, theirs = text.split("|")
+    ranges = ((len(own), len(own) + len(theirs)),) if theirs else ()
+    prompt = Written(own + theirs, ranges)
+    shown = prompt_tokens(prompt, list(range(len(pieces))), [p.encode() for p in pieces])
+    assert "".join("ot"[token.foreign] for token in shown) == expected
 
 
 def test_properties_are_those_of_the_model_and_the_defaults(http: httpx.Client) -> None:

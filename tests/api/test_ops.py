@@ -50,6 +50,7 @@ async def test_an_unready_server_says_why(state: str, code: str) -> None:
         info=None,
         snapshot=None,
         model_name="m",
+        settings=Settings(),
         start=nothing,
         close=nothing,
     )

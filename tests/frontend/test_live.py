@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corral.backend.chat.types import ChatRequest, Event, Finished, Reading, Text, Timings
+from corral.backend.chat.types import ChatRequest, Content, Event, Finished, Reading, Text, Timings
 from corral.backend.errors import Broken, Refused
 from corral.backend.store import Message, Outcome, Store
 from corral.frontend import views
@@ -24,7 +24,7 @@ T = Timings(10, 4, 0, 5.0, 0.0)
 
 
 def text(words: str) -> Text:
-    return Text(words, [1], Timings(10, 4, 1, 5.0, 1.0))
+    return Text(words, [1], Timings(10, 4, 1, 5.0, 1.0), parts=(Content(words),))
 
 
 def end(finish: Any = "eos", *, truncated: bool = False) -> Finished:

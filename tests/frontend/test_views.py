@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from corral.backend.chat.types import ChatRequest, Reading, Text, Timings
+from corral.backend.chat.types import ChatRequest, Content, Reading, Text, Timings
 from corral.backend.engine.messages import Counters, SlotRow, Snapshot
 from corral.backend.store import Figures, Message, Outcome
 from corral.frontend import views
@@ -59,7 +59,7 @@ def test_waiting_says_the_place(ahead: int | None, words: str) -> None:
 
 def test_writing_says_how_much_and_how_fast() -> None:
     running = reply()
-    running.take(Text("a", [1], Timings(9, 0, 101, 5.0, 2000.0)))
+    running.take(Text("a", [1], Timings(9, 0, 101, 5.0, 2000.0), parts=(Content("a"),)))
     assert views.status(running, model()).text == "101 tok · 50.0 tok/s"
 
 
