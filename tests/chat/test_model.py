@@ -1,0 +1,177 @@
+"""A request made ready for a model, and its answer read as the model's dialect says."""
+
+from typing import Any
+
+import pytest
+
+from corral.backend.chat.model import ChatModel, Turn
+from corral.backend.chat.template import CHATML, ChatTemplate
+from corral.backend.chat.types import (
+    CallArguments,
+    CallBegin,
+    ChatRequest,
+    Content,
+    Message,
+    Part,
+    Thought,
+    Tool,
+)
+from corral.backend.engine.messages import Constraint
+from corral.backend.errors import Refused
+
+#: A template of a model that reasons and calls tools as Hermes does.
+THINKER = (
+    "{% if tools %}{% for t in tools %}{{ t | tojson }}\n{% endfor %}{% endif %}"
+    "{% for m in messages %}[{{ m.role }}]{{ m.content or '' }}"
+    "{% for c in m.tool_calls or [] %}"
+    '<tool_call>\n{"name": "{{ c.function.name }}", '
+    '"arguments": {{ c.function.arguments | tojson }}}\n'
+    "</tool_call>{% endfor %}\n{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]"
+    "{% if enable_thinking is defined and not enable_thinking %}<think></think>"
+    "{% elif open %}<think>\n{% endif %}{% endif %}"
+)
+HI = (Message(role="user", content="Hi"),)
+TOOL = Tool(name="f", parameters={"type": "object"}, source={"function": {"name": "f"}})
+CONTROLS = frozenset(("<think>", "</think>"))
+
+
+def _model(source: str = THINKER, controls: frozenset[str] = CONTROLS, **more: Any) -> ChatModel:
+    template = ChatTemplate(source, bos_token="", eos_token="</s>")
+    return ChatModel(template, controls, **more)
+
+
+def _read(turn: Turn, *pieces: str | tuple[str, str]) -> list[Part]:
+    """The parts of an answer; a pair is text and the tag that was generated behind it."""
+    parser, parts = turn.new_parser(), list[Part]()
+    for piece in pieces:
+        text, tag = piece if isinstance(piece, tuple) else (piece, "")
+        parts += parser.feed(text, [(len(text), tag)] if tag else [])
+    parts += parser.finish()
+    joined: list[Part] = []
+    for part in parts:
+        last = joined[-1] if joined else None
+        if isinstance(part, Content | Thought) and type(last) is type(part):
+            joined[-1] = type(part)(last.text + part.text)  # type: ignore[union-attr]
+        else:
+            joined.append(part)
+    return joined
+
+
+def test_reasoning_is_told_apart_by_the_tags_that_are_tokens() -> None:
+    turn = _model().read(ChatRequest(messages=HI))
+    said = _read(turn, ("", "<think>"), ("hm", "</think>"), "so <think>this</think>")
+    assert said == [Thought("hm"), Content("so <think>this</think>")]
+    assert turn.thinking is not None and not turn.thinking.is_open
+    assert set(turn.marks) >= CONTROLS
+
+
+def test_an_answer_that_begins_inside_reasoning_is_reasoning_first() -> None:
+    turn = _model().read(ChatRequest(messages=HI, template_kwargs={"open": True}))
+    assert _read(turn, ("hm", "</think>"), "so") == [Thought("hm"), Content("so")]
+    assert turn.thinking is not None and turn.thinking.is_open
+
+
+def test_tags_are_letters_to_a_model_that_does_not_reason() -> None:
+    turn = _model(CHATML, frozenset()).read(ChatRequest(messages=HI))
+    assert _read(turn, "<think>hm</think>so") == [Content("<think>hm</think>so")]
+    assert turn.thinking is None
+
+
+@pytest.mark.parametrize(
+    ("shown", "said"),
+    [
+        ("auto", [Thought("hm"), Content("so")]),
+        ("deepseek", [Thought("hm"), Content("so")]),
+        ("none", [Content("<think>hm</think>so")]),
+    ],
+)
+def test_reasoning_is_shown_where_it_was_asked_for(shown: Any, said: list[Part]) -> None:
+    request = ChatRequest(messages=HI, reasoning_format=shown)
+    turn = _model().read(request)
+    assert _read(turn, ("", "<think>"), ("hm", "</think>"), "so") == said
+    by_default = _model(reasoning_format=shown).read(ChatRequest(messages=HI))
+    assert _read(by_default, ("", "<think>"), ("hm", "</think>"), "so") == said
+
+
+def test_the_old_form_shows_reasoning_twice() -> None:
+    turn = _model().read(ChatRequest(messages=HI, reasoning_format="deepseek-legacy"))
+    said = _read(turn, ("", "<think>"), ("hm", "</think>"), "so")
+    assert "".join(p.text for p in said if isinstance(p, Content)) == "<think>hm</think>so"
+    assert "".join(p.text for p in said if isinstance(p, Thought)) == "hm"
+
+
+def test_a_budget_reaches_the_engine_and_none_at_all_reaches_the_template() -> None:
+    model = _model(budget=7, message="enough")
+    thinking = model.read(ChatRequest(messages=HI)).thinking
+    assert thinking is not None and (thinking.budget, thinking.message) == (7, "enough")
+    thinking = model.read(ChatRequest(messages=HI, thinking_budget=3)).thinking
+    assert thinking is not None and thinking.budget == 3
+    off = model.read(ChatRequest(messages=HI, thinking_budget=0))
+    assert off.prompt.text.endswith("<think></think>")
+
+
+def test_calls_are_read_and_constrained_where_there_are_tools() -> None:
+    said = 'ok <tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
+    turn = _model().read(ChatRequest(messages=HI, tools=(TOOL,)))
+    text, begin, *arguments = _read(turn, said)
+    assert text == Content("ok") and isinstance(begin, CallBegin) and begin.name == "f"
+    texts = [a.text for a in arguments if isinstance(a, CallArguments)]
+    assert "".join(texts) == '{"a": 1}'
+    assert turn.constraint is not None and turn.constraint.kind == "calls"
+    for request in (
+        ChatRequest(messages=HI),
+        ChatRequest(messages=HI, tools=(TOOL,), tool_choice="none"),
+    ):
+        turn = _model().read(request)
+        assert turn.constraint is None and _read(turn, said) == [Content(said)]
+
+
+def test_an_error_names_the_tool_by_its_place_in_the_whole_list() -> None:
+    tools = (TOOL, Tool(name="g", source={"function": {"name": "g"}}))
+    request = ChatRequest(messages=HI, tools=tools, tool_choice="required", tool_name="g")
+    constraint = _model().read(request).constraint
+    assert constraint is not None
+    assert "tools[1].function.parameters" in constraint.source
+    assert "tools[0]" not in constraint.source
+
+
+def test_tools_and_another_constraint_cannot_be_had_together() -> None:
+    params = Params(constraint=Constraint("regex", "a"), constraint_at="regex")
+    with pytest.raises(Refused) as refused:
+        _model().read(ChatRequest(messages=HI, tools=(TOOL,), params=params))
+    assert refused.value.param == "regex"
+
+
+@pytest.mark.parametrize("given", ['{"a": 1}', {"a": 1}])
+def test_arguments_reach_a_template_that_writes_json_as_objects(given: Any) -> None:
+    call = {"function": {"name": "f", "arguments": given}}
+    turn = Message(role="assistant", content=None, fields={"tool_calls": [call]})
+    assert '"arguments": {"a": 1}}' in _model().render(ChatRequest(messages=(turn,))).text
+
+
+def test_broken_arguments_of_earlier_turns_stay_as_they_are() -> None:
+    call = {"function": {"name": "f", "arguments": '{"a": '}}
+    turn = Message(role="assistant", content=None, fields={"tool_calls": [call]})
+    assert '"arguments": "{\\"a\\": "}' in _model().render(ChatRequest(messages=(turn,))).text
+
+
+def test_a_template_without_tools_is_told_of_them_in_words() -> None:
+    call = {"id": "1", "function": {"name": "f", "arguments": '{"a": 1}'}}
+    messages = (
+        Message(role="system", content="Be brief."),
+        *HI,
+        Message(role="assistant", content=None, fields={"tool_calls": [call]}),
+        Message(role="tool", content="42", fields={"tool_call_id": "1"}),
+    )
+    text = _model(CHATML).render(ChatRequest(messages=messages, tools=(TOOL,))).text
+    assert text.startswith("<|im_start|>system\nBe brief.\n\n") and '"name": "f"' in text
+    assert '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>' in text
+    assert "<|im_start|>user\n<tool_response>\n42\n</tool_response><|im_end|>" in text
+    request = ChatRequest(messages=HI, tools=(TOOL,), tool_choice="none")
+    assert "tool_call" not in _model(CHATML).render(request).text
+
+
+def test_trusted_input_has_no_foreign_text() -> None:
+    assert _model().render(ChatRequest(messages=HI)).foreign
+    assert not _model(trusts=True).render(ChatRequest(messages=HI)).foreign
