@@ -12,6 +12,7 @@ from corral.backend.chat.types import (
     ChatRequest,
     Content,
     Message,
+    Params,
     Part,
     Thought,
     Tool,
