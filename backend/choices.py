@@ -175,6 +175,8 @@ class Choices:
 
     def __init__(self, generations: Sequence[Generation], *, n_at_once: int) -> None:
         self.generations = list(generations)
+        #: What was done to the conversation so that the template takes it; see ``fitting.fold``.
+        self.folded: tuple[str, ...] = ()
         self._n_at_once = n_at_once
         self._left = iter(range(len(self.generations)))
         self._events: asyncio.Queue[Indexed | BaseException] = asyncio.Queue()

@@ -60,6 +60,10 @@ def _texts(source: str, spelling: Spelling, value: Any) -> list[str]:
             raise Refused(f"{source} must be true, or not be there", param=spelling.field.name)
         return [spelling.meaning]
     if isinstance(value, list) and spelling.field.metadata["many"]:
+        if not value:  # keys that somebody took out must not open the server
+            raise Refused(
+                f"{source} must hold something, or not be there", param=spelling.field.name
+            )
         return [_scalar(source, spelling, entry) for entry in value]
     return [_scalar(source, spelling, value)]
 

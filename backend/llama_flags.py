@@ -38,10 +38,6 @@ _ALWAYS: Final = {
     "/metrics is always there": ("--metrics LLAMA_ARG_ENDPOINT_METRICS",),
     "/props is always there": ("--props LLAMA_ARG_ENDPOINT_PROPS",),
     "one model is served": ("--no-models-autoload LLAMA_ARG_NO_MODELS_AUTOLOAD",),
-    "chat templates are always rendered by Jinja": ("--jinja LLAMA_ARG_JINJA",),
-    "a last message of the assistant is always closed": (
-        "--no-prefill-assistant LLAMA_ARG_NO_PREFILL_ASSISTANT",
-    ),
     "a request takes the longest prefix that any slot holds": ("-sps --slot-prompt-similarity N",),
     "messages are always plain text": ("--no-log-jsonl LLAMA_ARG_NO_LOG_JSONL",),
     "nothing is ever downloaded": ("--offline LLAMA_ARG_OFFLINE",),
@@ -194,9 +190,6 @@ _REFUSED: Final = {
         "--mcp-servers-json N LLAMA_ARG_MCP_SERVERS_JSON",
         "-ag --agent LLAMA_ARG_AGENT",
     ),
-    "requests bring chat_template_kwargs": (
-        "--chat-template-kwargs N LLAMA_ARG_CHAT_TEMPLATE_KWARGS",
-    ),
     "only equal beginnings of prompts are reused, so that answers stay the same": (
         "--cache-reuse N LLAMA_ARG_CACHE_REUSE",
     ),
@@ -206,21 +199,11 @@ _REFUSED: Final = {
         "--models-max N LLAMA_ARG_MODELS_MAX",
         "--models-autoload LLAMA_ARG_MODELS_AUTOLOAD",
     ),
-    "chat templates are always rendered by Jinja": ("--no-jinja LLAMA_ARG_NO_JINJA",),
     "it is said with each request": (
-        "-rea --reasoning N LLAMA_ARG_REASONING",
-        "--reasoning-effort N LLAMA_ARG_REASONING_EFFORT",
         "--reasoning-preserve LLAMA_ARG_REASONING_PRESERVE",
         "--no-reasoning-preserve LLAMA_ARG_NO_REASONING_PRESERVE",
         "--skip-chat-parsing LLAMA_ARG_SKIP_CHAT_PARSING",
         "--no-skip-chat-parsing LLAMA_ARG_NO_SKIP_CHAT_PARSING",
-    ),
-    "the model's own chat template is used": (
-        "--chat-template N LLAMA_ARG_CHAT_TEMPLATE",
-        "--chat-template-file N LLAMA_ARG_CHAT_TEMPLATE_FILE",
-    ),
-    "a last message of the assistant is closed, and a new one begun": (
-        "--prefill-assistant LLAMA_ARG_PREFILL_ASSISTANT",
     ),
     "the model stays loaded": ("--sleep-idle-seconds N",),
     "messages are plain text": ("--log-jsonl LLAMA_ARG_LOG_JSONL",),

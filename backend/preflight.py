@@ -3,6 +3,7 @@
 import os
 import ssl
 
+from corral.backend.chat.template import ChatTemplate
 from corral.backend.defaults import constraint
 from corral.backend.errors import Refused
 from corral.backend.placement import llama_options
@@ -15,6 +16,7 @@ def check(settings: Settings) -> None:
     llama_options(settings)
     _check_certificate(settings)
     _check_constraint(settings)
+    _check_template(settings)
     _check_data_dir(settings)
 
 
@@ -55,6 +57,18 @@ def _check_constraint(settings: Settings) -> None:
     except constraints.BadConstraint as error:
         flag = "--grammar" if demanded.kind == "gbnf" else "--json-schema"
         raise Refused(f"{flag}: {error}", param=error.path.split(".")[0]) from None
+
+
+def _check_template(settings: Settings) -> None:
+    if settings.chat_template and settings.chat_template_file:
+        message = "--chat-template and --chat-template-file exclude each other"
+        raise Refused(message, param="chat_template")
+    source = settings.chat_template_file or settings.chat_template
+    try:
+        ChatTemplate(source, bos_token="", eos_token="")
+    except Refused as error:
+        flag = "--chat-template-file" if settings.chat_template_file else "--chat-template"
+        raise Refused(f"{flag}: {error.message}", param=flag[2:].replace("-", "_")) from None
 
 
 class _Bytes:

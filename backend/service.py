@@ -10,8 +10,8 @@ from weakref import WeakValueDictionary
 from msgspec.structs import replace
 
 from corral.backend import pool as pools
-from corral.backend.chat.model import ChatModel, Turn
-from corral.backend.chat.template import CHATML, ChatTemplate
+from corral.backend.chat.capabilities import Capabilities
+from corral.backend.chat.model import Prepared, Turn
 from corral.backend.chat.types import (
     ChatRequest,
     CompletionRequest,
@@ -25,6 +25,7 @@ from corral.backend.defaults import effective
 from corral.backend.engine.messages import ModelInfo, Snapshot
 from corral.backend.errors import CorralError, Refused
 from corral.backend.pool import Engine, Pool
+from corral.backend.prompting import Prompting
 from corral.backend.settings import Settings
 from corral.backend.vectors import EmbedRequest, Vectors, compute
 
@@ -40,7 +41,7 @@ class Service:
     def __init__(self, settings: Settings, pool: Pool) -> None:
         self.settings = settings
         self._pool = pool
-        self._chat_models: dict[str, ChatModel] = {}
+        self._prompting = Prompting(settings)
         #: Answers under way by the name their client knows; whoever runs them keeps them alive.
         self.named: WeakValueDictionary[str, Choices] = WeakValueDictionary()
         self.created = int(time.time())
@@ -69,10 +70,14 @@ class Service:
         """Starts to answer a conversation; returns once its prompt is tokenised, fits, and is
         queued or running. Raises Refused (the template's objection, too long, queue full) or Broken
         (loading, shutting down)."""
-        turn = self._chat_model(self._pool.get(request.model)).read(request)
-        return await self._answer(
+        engine = self._pool.get(request.model)
+        model, prepared = await self._prompting.prepare(engine, request)
+        turn = model.read(request, prepared)
+        choices = await self._answer(
             [turn.prompt], request.params, request.model, n=request.n, param="messages", turn=turn
         )
+        choices.folded = prepared.folded
+        return choices
 
     async def complete(self, request: CompletionRequest) -> Choices:
         """Starts to continue raw prompts; as ``chat``. One bad prompt refuses all of them."""
@@ -85,9 +90,13 @@ class Service:
         Broken."""
         return await compute(self._pool.get(request.model), request)
 
+    async def prepare(self, request: ChatRequest) -> Prepared:
+        """The prompt a conversation becomes. Raises as ``chat``."""
+        return (await self._prompting.prepare(self._pool.get(request.model), request))[1]
+
     async def render(self, request: ChatRequest) -> Written:
-        """The prompt a conversation becomes."""
-        return self._chat_model(self._pool.get(request.model)).render(request)
+        """See ``prepare``."""
+        return (await self.prepare(request)).prompt
 
     async def count(self, request: ChatRequest) -> int:
         """How many tokens a conversation's prompt has. Raises as ``chat``."""
@@ -188,28 +197,6 @@ class Service:
             )
         return tokens
 
-    def _chat_model(self, engine: Engine) -> ChatModel:
-        """How the engine's model is spoken to, analysed once per model."""
-        info = engine.info
-        if info is None:
-            raise engine.refusal()
-        model = self._chat_models.get(engine.name)
-        if model is None:
-            if info.chat_template is None:
-                log.warning("the model has no chat template; using ChatML")
-            template = ChatTemplate(
-                info.chat_template or CHATML, bos_token=info.bos_token, eos_token=info.eos_token
-            )
-            model = self._chat_models[engine.name] = ChatModel(
-                template,
-                frozenset(info.special_tokens),
-                reasoning_format=self.settings.reasoning_format,
-                budget=self.settings.reasoning_budget,
-                message=self.settings.reasoning_budget_message,
-                trusts=self.settings.trust_input,
-            )
-        return model
-
     # --- settings in force ------------------------------------------------------------------------
 
     def effective(self, params: Params) -> Effective:
@@ -248,6 +235,19 @@ class Service:
     def info(self) -> ModelInfo | None:
         """The loaded model; None until it is."""
         return self._pool.engine.info
+
+    @property
+    def chat_template(self) -> str:
+        """The chat template in force, as Jinja; empty until the model is loaded."""
+        return "" if self.info is None else self._prompting.source(self.info)
+
+    @property
+    def capabilities(self) -> Capabilities | None:
+        """What that template can say; None until the model is loaded, or when it is no template."""
+        try:
+            return self._prompting.model(self._pool.engine).can
+        except CorralError:
+            return None
 
     @property
     def snapshot(self) -> Snapshot | None:

@@ -27,6 +27,7 @@ from corral.backend.values import (
     samplers,
     text_once,
 )
+from corral.backend.values_chat import Effort, Reasoning, chat_template, variables
 from corral.backend.values_http import addresses, key_file, names, prefix
 from corral.backend.values_llama import (
     MAX_DEVICES,
@@ -156,7 +157,15 @@ class Settings:
     embd_normalize: int = _knob(2, "--embd-normalize", "Embeddings", "length of the vectors: 2 Euclidean, 1 taxicab, another P that norm, 0 the largest number is 32760, -1 as computed", between(-1, 2**31 - 1))
     n_ubatch: int = _knob(0, "-ub --ubatch-size", "Embeddings", "most tokens of a text that the model must see at once; 0: what the model takes, up to 8192", count, env="LLAMA_ARG_UBATCH")
 
+    chat_template: str = _knob("", "--chat-template", "Chat", "Jinja source in place of the model's template, or the name of one of llama.cpp's formats, as llama3", chat_template, env="LLAMA_ARG_CHAT_TEMPLATE")
+    chat_template_file: str = _knob("", "--chat-template-file", "Chat", "file of a Jinja template in place of the model's", file_text, env="LLAMA_ARG_CHAT_TEMPLATE_FILE")
+    chat_template_kwargs: str = _knob("", "--chat-template-kwargs", "Chat", "JSON object of variables for the template; a request's come before them", variables, env="LLAMA_ARG_CHAT_TEMPLATE_KWARGS")
+    jinja: bool = _knob(True, "--jinja", "Chat", "render the template; off: llama.cpp tells its format and writes that, without tools", flag, env="LLAMA_ARG_JINJA", off="--no-jinja")
+    prefill_assistant: bool = _knob(True, "--prefill-assistant", "Chat", "go on with a last message of the assistant, instead of closing it", flag, env="LLAMA_ARG_PREFILL_ASSISTANT", off="--no-prefill-assistant")
+    fold_messages: bool = _knob(False, "--fold-messages", "Chat", "make a conversation that the template objects to fit: system messages go into the next user's, neighbours of one role become one", flag)
     trust_input: bool = _knob(False, "--trust-input", "Chat", "let special tokens in messages and tools count; else they are text, whatever they look like", flag)
+    reasoning: Reasoning = _knob("auto", "-rea --reasoning", "Chat", "whether the model reasons before it answers: on, off, or auto, as its template has it", choice(Reasoning), env="LLAMA_ARG_REASONING")
+    reasoning_effort: Effort | None = _knob(None, "--reasoning-effort", "Chat", "how much it reasons, for templates that know: none, minimal, low, medium, high, xhigh or max; default: as the template has it", choice(Effort), env="LLAMA_ARG_REASONING_EFFORT")
     reasoning_format: ReasoningFormat = _knob("auto", "--reasoning-format", "Chat", "where reasoning is shown: auto or deepseek (as reasoning_content), none (left in the text), or deepseek-legacy (both)", choice(ReasoningFormat), env="LLAMA_ARG_THINK")
     reasoning_budget: int = _knob(-1, "--reasoning-budget", "Chat", "most tokens of reasoning; 0: none, and templates are told so; -1: no limit", between(-1, 2**31 - 1), env="LLAMA_ARG_THINK_BUDGET")
     reasoning_budget_message: str = _knob("", "--reasoning-budget-message", "Chat", "what is written into the reasoning when its budget ends it", env="LLAMA_ARG_THINK_BUDGET_MESSAGE")

@@ -83,9 +83,10 @@ def to_request(messages: Sequence[Message]) -> ChatRequest:
             turns[-1] = (m.role, f"{turns[-1][1]}\n\n{m.content}")
         else:
             turns.append((m.role, m.content))
-    messages = tuple(chat.Message(role=r, content=c) for r, c in turns)
     # There is no place for reasoning apart: it is shown where it was written.
-    return ChatRequest(messages=messages, reasoning_format="none")
+    return ChatRequest(
+        messages=tuple(chat.Message(role=r, content=c) for r, c in turns), reasoning_format="none"
+    )
 
 
 class Reply:

@@ -243,7 +243,7 @@ def test_a_list_of_a_stronger_source_takes_the_place_of_a_weaker_ones(tmp_path: 
         ("tempp = 1", ": tempp is no setting; did you mean temp?"),
         ("c = 1", ": c is no setting"),
         ('mmproj = "x"', ": mmproj: llama-server's --mmproj is not supported by Corral: "),
-        ("jinja = false", ": jinja: must be true, or not be there: chat templates are always"),
+        ("metrics = false", ": metrics: must be true, or not be there: /metrics is always there"),
         ("[server]\nport = 1", ": server is no setting"),
         ("port = 70000", ": port must be between 0 and 65535: '70000'"),
         ("port = [1]", ": port must be a text, a number, true or false"),
@@ -263,9 +263,9 @@ def test_a_wrong_key_is_named_with_its_file(tmp_path: Path, text: str, message: 
 
 
 def test_what_is_always_so_may_stand_in_the_file(tmp_path: Path) -> None:
-    file = written(tmp_path, "jinja = true")
+    file = written(tmp_path, "metrics = true")
     assert load(["--config", file], {}).notes == (
-        f"{file}: jinja: --jinja changes nothing: chat templates are always rendered by Jinja",
+        f"{file}: metrics: --metrics changes nothing: /metrics is always there",
     )
 
 
@@ -287,3 +287,10 @@ def test_every_setting_may_stand_in_the_file(tmp_path: Path) -> None:
         read = parse(["--config", written(tmp_path, f"{key} = {value}")], {})
         assert read == Settings(config=tmp_path / "corral.toml"), key
         assert field.name in read.given
+
+
+@pytest.mark.parametrize("key", ["api-key", "lora", "reverse-prompt"])
+def test_a_list_of_nothing_in_a_file_is_refused(tmp_path: Path, key: str) -> None:
+    file = written(tmp_path, f"{key} = []\n")
+    with pytest.raises(Refused, match=f"{key} must hold something"):
+        load(["--config", file], {})

@@ -66,7 +66,8 @@ def test_no_documented_setting_is_gone() -> None:
 
 
 def test_every_flag_and_variable_named_in_the_docs_exists() -> None:
-    flags = {flag for knob in knobs() for flag in knob.flags} | {"--help", "--version", "--list-devices"}
+    flags = {flag for knob in knobs() for flag in knob.flags}
+    flags |= {"--help", "--version", "--list-devices"}
     names = {name for knob in knobs() for name in knob.env}
     for page in PAGES:
         text = page.read_text()

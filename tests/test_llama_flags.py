@@ -49,6 +49,10 @@ VALUES = {
     "--adaptive-decay": "0.5",
     "--rope-freq-base": "10000",
     "--reasoning-format": "none",
+    "--reasoning": "on",
+    "--reasoning-effort": "low",
+    "--chat-template": "llama3",
+    "--chat-template-kwargs": "{}",
 }
 
 
@@ -141,11 +145,11 @@ def test_a_variable_of_what_cannot_be_done_is_named_and_does_not_stop_the_start(
 
 
 def test_a_variable_that_would_switch_off_what_is_always_so_is_named() -> None:
-    why = "chat templates are always rendered by Jinja"
-    assert load([], {"LLAMA_ARG_JINJA": "0"}).notes == (f"LLAMA_ARG_JINJA is off, but {why}",)
-    (note,) = load([], {"LLAMA_ARG_NO_JINJA": ""}).notes
-    assert note.startswith("LLAMA_ARG_NO_JINJA is set, but llama-server's --no-jinja is not")
+    name, why = "LLAMA_ARG_ENDPOINT_METRICS", "/metrics is always there"
+    assert load([], {name: "0"}).notes == (f"{name} is off, but {why}",)
+    (note,) = load([], {"LLAMA_ARG_NO_KV_UNIFIED": ""}).notes
+    assert note.startswith("LLAMA_ARG_NO_KV_UNIFIED is set, but llama-server's --no-kv-unified is")
 
 
 def test_a_variable_for_what_is_always_so_needs_no_words() -> None:
-    assert load([], {"LLAMA_ARG_JINJA": "1", "LLAMA_ARG_ENDPOINT_METRICS": "on"}).notes == ()
+    assert load([], {"LLAMA_ARG_KV_UNIFIED": "1", "LLAMA_ARG_ENDPOINT_METRICS": "on"}).notes == ()

@@ -59,21 +59,26 @@ def calling(
     for wanted in [named] if named else allowed or ():
         if wanted not in names:
             raise Refused(f"tool_choice: there is no tool {wanted!r}", param="tool_choice")
-    if mode == "required" and not made:
+    if mode == "required" and not (made if allowed is None else allowed):
         raise Refused("tool_choice: there are no tools to be called", param="tool_choice")
     if allowed is not None:
         made = tuple(tool for tool in made if tool.name in allowed)
     return Calling(tools=made, choice=mode, name=named, parallel=parallel)
 
 
-def from_functions(functions: Sequence[Any] | None, call: Any) -> tuple[list[Any] | None, Any]:
-    """OpenAI's old ``functions`` and ``function_call`` as tools and a choice."""
-    tools = None
-    if functions is not None:
-        tools = [{"type": "function", "function": f} for f in functions]
-    if isinstance(call, dict):
-        return tools, {"type": "function", "function": call}
-    return tools, call
+def old_calling(functions: Sequence[Any] | None, call: Any) -> Calling:
+    """OpenAI's old ``functions`` and ``function_call``: one call at most. Raises ``Refused``."""
+    tools = [{"type": "function", "function": f} for f in functions or ()]
+    choice = {"type": "function", "function": call} if isinstance(call, dict) else call
+    try:
+        return calling(tools, choice, parallel=False)
+    except Refused as error:
+        for new, old in (("tool_choice", "function_call"), ("tools", "functions")):
+            error.message = error.message.replace(new, old)
+            error.param = error.param and error.param.replace(new, old)
+        error.message = error.message.replace("].function.", "].")
+        error.param = error.param and error.param.replace("].function.", "].")
+        raise
 
 
 def _tool(given: Any, at: str, nested: str) -> Tool:
@@ -95,6 +100,9 @@ def _tool(given: Any, at: str, nested: str) -> Tool:
     parameters = function.get("parameters")
     if not isinstance(parameters, dict | None):
         raise Refused(f"{at}.parameters: expected `object`", param=f"{at}.parameters")
+    if (parameters or {}).get("type", "object") != "object":
+        message = "arguments are an object, so its type is object"
+        raise Refused(f"{at}.parameters.type: {message}", param=f"{at}.parameters.type")
     strict = function.get("strict")
     if not isinstance(strict, bool | None):
         raise Refused(f"{at}.strict: expected `bool`", param=f"{at}.strict")

@@ -3,6 +3,7 @@
 import functools
 import types
 import typing
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -10,6 +11,9 @@ from litestar.types import Message, Scope
 from msgspec import Raw, Struct
 
 HEADER = "X-Corral-Ignored"
+#: What was done to a conversation that its template objected to; see ``--fold-messages``.
+FOLDED = "X-Corral-Folded"
+_NOTES = "corral_notes"
 #: Longest name shown, and most characters of the header.
 MAX_NAME, MAX_HEADER = 64, 1000
 
@@ -46,7 +50,7 @@ def _struct_in(kind: Any) -> type[Struct] | None:
     return None
 
 
-def header(names: list[str]) -> str:
+def header(names: Sequence[str]) -> str:
     """Names as a header's value: printable ASCII, bounded; what is left out is shown as ``...``."""
     shown, length = [], 0
     for name in names:
@@ -59,15 +63,15 @@ def header(names: list[str]) -> str:
     return ", ".join(shown)
 
 
-def note(scope: Scope, names: list[str]) -> None:
-    """Remembers what was ignored until the reply begins."""
+def note(scope: Scope, names: Sequence[str], of: str = HEADER) -> None:
+    """Remembers what was ignored, or what another header is to name, until the reply begins."""
     if names:
-        scope["state"]["corral_ignored"] = names
+        scope["state"].setdefault(_NOTES, {})[of] = names
 
 
 async def name_ignored(message: Message, scope: Scope) -> None:
-    """Puts the header on a reply whose request had members nobody knows."""
-    names = scope.get("state", {}).get("corral_ignored")
-    if names and message["type"] == "http.response.start":
-        pair = (HEADER.lower().encode(), header(names).encode())
-        message["headers"] = [*message["headers"], pair]
+    """Puts the headers on a reply whose request had members nobody knows, or was folded."""
+    notes = scope.get("state", {}).get(_NOTES)
+    if notes and message["type"] == "http.response.start":
+        pairs = [(of.lower().encode(), header(names).encode()) for of, names in notes.items()]
+        message["headers"] = [*message["headers"], *pairs]

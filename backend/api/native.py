@@ -4,6 +4,7 @@ from typing import Any
 
 from litestar import HttpMethod, Response, post, route
 
+from corral.backend.api import ignored
 from corral.backend.api import native_render as render
 from corral.backend.api.infill import fill_in
 from corral.backend.api.native_schema import (
@@ -159,7 +160,9 @@ async def apply_template(request: AnyRequest) -> Response[bytes]:
     """The prompt that a chat request would be answered from; generates nothing."""
     body = await read(request, template_decoder)
     service = service_of(request)
-    prompt = await service.render(body.request(n_vocab(request)))
+    prepared = await service.prepare(body.request(n_vocab(request)))
+    ignored.note(request.scope, prepared.folded, ignored.FOLDED)
+    prompt = prepared.prompt
     if not body.tokens:
         return reply(Prompted(prompt.text))
     tokens = await service.prompt_tokens(prompt)
@@ -180,7 +183,15 @@ async def props(request: AnyRequest) -> Response[bytes]:
     service = service_of(request)
     if service.info is None:
         raise from_engine("loading", "Loading model")
-    return reply(render.props(service.info, service.defaults, service.model_name))
+    return reply(
+        render.props(
+            service.info,
+            service.defaults,
+            service.model_name,
+            service.chat_template,
+            service.capabilities,
+        )
+    )
 
 
 handlers = [completion, infill, tokenize, detokenize, apply_template, props]

@@ -19,12 +19,14 @@ from corral.backend.api.native_schema import (
     Props,
     Settings,
     Slot,
+    TemplateCaps,
     TokenPiece,
     Whole,
 )
 from corral.backend.api.probs import for_native
 from corral.backend.api.timings import wire_progress, wire_timings
 from corral.backend.api.wire import error_object
+from corral.backend.chat.capabilities import Capabilities
 from corral.backend.chat.types import Effective, Event, Finished, Reading, Scored, Text
 from corral.backend.engine.messages import (
     Constraint,
@@ -241,8 +243,10 @@ def _text(piece: bytes) -> str | list[int]:
         return list(piece)
 
 
-def props(info: ModelInfo, defaults: Effective, name: str) -> Props:
-    """``GET /props``."""
+def props(
+    info: ModelInfo, defaults: Effective, name: str, template: str, can: Capabilities | None
+) -> Props:
+    """``GET /props``; ``template`` is the one in force, and ``can`` what it can say."""
     seed = -1 if defaults.sampling.seed is None else defaults.sampling.seed
     params = settings(defaults, seed=seed, stream=True)
     return Props(
@@ -251,10 +255,31 @@ def props(info: ModelInfo, defaults: Effective, name: str) -> Props:
         model_alias=name,
         model_ftype=info.ftype,
         model_path=info.path,
-        chat_template=info.chat_template or "",
+        chat_template=template,
+        chat_template_tool_use=info.chat_template_tool_use or UNSET,
+        chat_template_caps=TemplateCaps() if can is None else caps(can),
         bos_token=info.bos_token,
         eos_token=info.eos_token,
         build_info=f"corral-{__version__}",
+    )
+
+
+def caps(can: Capabilities) -> TemplateCaps:
+    """``chat_template_caps``."""
+    return TemplateCaps(
+        supports_system_role=can.system_role,
+        supports_developer_role=can.developer_role,
+        supports_tools=can.tools,
+        supports_tool_calls=can.tool_calls,
+        supports_parallel_tool_calls=can.parallel_tool_calls,
+        supports_tool_results=can.tool_results,
+        supports_preserve_reasoning=can.preserve_reasoning,
+        supports_thinking_switch=bool(can.thinking_switch),
+        supports_reasoning_effort=can.reasoning_effort,
+        supports_string_content=can.string_content,
+        supports_typed_content=can.typed_content,
+        supports_object_arguments=can.object_arguments,
+        supports_string_arguments=can.string_arguments,
     )
 
 

@@ -243,6 +243,26 @@ class Modalities(Struct, frozen=True, kw_only=True):
     video: bool = False
 
 
+class TemplateCaps(Struct, frozen=True, kw_only=True):
+    """What the chat template can say. Four are additions: ``supports_developer_role``,
+    ``supports_tool_results``, ``supports_thinking_switch`` (``enable_thinking`` changes the prompt)
+    and ``supports_string_arguments``."""
+
+    supports_system_role: bool = False
+    supports_developer_role: bool = False
+    supports_tools: bool = False
+    supports_tool_calls: bool = False
+    supports_parallel_tool_calls: bool = False
+    supports_tool_results: bool = False
+    supports_preserve_reasoning: bool = False
+    supports_thinking_switch: bool = False
+    supports_reasoning_effort: bool = False
+    supports_string_content: bool = False
+    supports_typed_content: bool = False
+    supports_object_arguments: bool = False
+    supports_string_arguments: bool = False
+
+
 class Props(Struct, frozen=True, kw_only=True):
     """``GET /props``."""
 
@@ -256,6 +276,8 @@ class Props(Struct, frozen=True, kw_only=True):
     endpoint_props: bool = False
     endpoint_metrics: bool = True
     chat_template: str
+    chat_template_tool_use: str | UnsetType = UNSET
+    chat_template_caps: TemplateCaps
     bos_token: str
     eos_token: str
     build_info: str

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
-from corral.backend.api.calling import Calling, calling, from_functions
+from corral.backend.api.calling import Calling, calling, old_calling
 from corral.backend.api.generation import MAX_CHOICES, Count, GenerationBody, unsupported
 from corral.backend.api.params import agreed
 from corral.backend.api.probs import ChatLogprobs, TextLogprobs
@@ -74,6 +74,9 @@ class ChatBody(GenerationBody, kw_only=True):
 
     def request(self, n_vocab: int) -> ChatRequest:
         """What is asked. Raises ``Refused`` naming the field."""
+        if self.continue_final_message and self.add_generation_prompt:
+            problem = "a new message cannot begin when the last one goes on"
+            raise Refused(f"add_generation_prompt: {problem}", param="add_generation_prompt")
         return self._calling().request(
             messages=tuple(message(m, f"messages[{i}]") for i, m in enumerate(self.messages)),
             params=self.params(n_vocab),
@@ -89,13 +92,12 @@ class ChatBody(GenerationBody, kw_only=True):
         )
 
     def _calling(self) -> Calling:
-        tools, choice = from_functions(self.functions, self.function_call)
         for new, old in (("tools", "functions"), ("tool_choice", "function_call")):
             if getattr(self, new) is not None and getattr(self, old) is not None:
                 raise Refused(f"{new} and {old} mean the same; send one", param=old)
-        tools = self.tools if self.tools is not None else tools
-        choice = self.tool_choice if self.tool_choice is not None else choice
-        return calling(tools, choice, self.parallel_tool_calls)
+        if self.functions is not None or self.function_call is not None:
+            return old_calling(self.functions, self.function_call)
+        return calling(self.tools, self.tool_choice, self.parallel_tool_calls)
 
 
 class CompletionBody(GenerationBody, kw_only=True):
@@ -150,13 +152,25 @@ def message(given: dict[str, Any], at: str) -> Message:
     content = given.get("content", UNSET)
     if isinstance(content, list):
         texts = [_part(part, f"{at}.content[{i}]") for i, part in enumerate(content)]
-        content = "\n".join(texts)
+        content = [{"type": "text", "text": text} for text in texts]
     elif content is not UNSET and content is not None and not isinstance(content, str):
         raise Refused(
             f"{at}.content: expected a text, null or a list of parts", param=f"{at}.content"
         )
     fields = {k: v for k, v in given.items() if k not in ("role", "content")}
+    role, fields = _in_new_words(role, fields)
     return Message(role=role, content=content, fields=fields)
+
+
+def _in_new_words(role: str, fields: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """A turn with OpenAI's old ``function_call`` as templates know it: calls of tools, results."""
+    if role == "function":
+        return "tool", {"tool_call_id": f"call_{fields.get('name', '')}", **fields}
+    call = fields.pop("function_call", None)
+    if isinstance(call, dict) and "tool_calls" not in fields:
+        made = {"id": f"call_{call.get('name', '')}", "type": "function", "function": call}
+        fields["tool_calls"] = [made]
+    return role, fields
 
 
 def _part(part: Any, at: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any, Protocol, cast
 
 from litestar import Response
 
-from corral.backend.api import sse
+from corral.backend.api import ignored, sse
 from corral.backend.api.answer import Answer, Render, Wishes
 from corral.backend.api.generation import GenerationBody
 from corral.backend.api.leaving import unless_gone
@@ -70,6 +70,7 @@ async def serve(
     """
     began_s = time.perf_counter()
     choices = await unless_gone(request, start)
+    ignored.note(request.scope, choices.folded, ignored.FOLDED)
     render = render_for(choices)
     answers = [Answer(i, g.prompt_index) for i, g in enumerate(choices.generations)]
     meters = cast(Meters, request.app.state.meters)

@@ -4,8 +4,8 @@ from msgspec import Struct
 
 from corral.backend.errors import Refused
 
-# Features that an empty or false value leaves off.
-_OFF_WHEN_EMPTY = ("image_data", "continue_final_message")
+# Features that an empty value leaves off.
+_OFF_WHEN_EMPTY = ("image_data",)
 # Features that only null leaves off.
 _OFF_WHEN_NULL = ("audio", "web_search_options", "prediction")
 
@@ -20,7 +20,7 @@ def refuse(body: Struct) -> None:
     """Raises ``Refused`` for a feature that is asked for and not built."""
     for name in _OFF_WHEN_EMPTY:
         if getattr(body, name, None):
-            raise unsupported(name, "leave it out, or send it false or empty")
+            raise unsupported(name, "leave it out, or send it empty")
     for name in _OFF_WHEN_NULL:
         if getattr(body, name, None) is not None:
             raise unsupported(name, "leave it out or send null")

@@ -1,5 +1,5 @@
-"""A prompt that ends within its last message, for the model to go on with, as Hugging Face makes it:
-what a template writes behind that message's text is cut off."""
+"""A prompt that ends within its last message, for the model to go on with, as Hugging Face makes
+it: what a template writes behind that message's text is cut off."""
 
 from typing import Any, Final
 
@@ -8,8 +8,9 @@ from corral.backend.errors import Refused
 #: A message's reasoning goes by three names; templates read the first, gpt-oss's the second.
 REASONING: Final = ("reasoning_content", "thinking", "reasoning")
 
-#: Stands behind the text to go on with. The space tells whether the template trims.
-_TAG: Final = "\ue000goes on\ue000 "
+#: Stands behind the text to go on with: letters that no filter changes. The space tells whether the
+#: template trims.
+_TAG: Final = "GOES_ON_FROM_HERE_0a7d "
 
 
 def tagged(final: dict[str, Any], source: str) -> tuple[dict[str, Any], str]:

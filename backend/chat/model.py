@@ -1,24 +1,32 @@
 """How one model is spoken to: its template, its dialect, and a request made ready for it."""
 
-import json
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from corral.backend.chat.capabilities import analyse
 from corral.backend.chat.dialects import choose
 from corral.backend.chat.dialects.base import Dialect
 from corral.backend.chat.dialects.generic import spelled, with_preamble
 from corral.backend.chat.dialects.lark import Wish
+from corral.backend.chat.fitting import fit, fold
 from corral.backend.chat.parser import Parser, Thinks
 from corral.backend.chat.template import ChatTemplate
 from corral.backend.chat.types import ChatRequest, Content, Message, Part, Thought, Written
 from corral.backend.engine.messages import Constraint, Thinking
 from corral.backend.errors import Refused
 
-_ARGUMENTS: Final = re.compile(r"arguments\s*\|\s*(?:tojson|items|dictsort)")
+
+class Prepared(Struct, frozen=True, kw_only=True):
+    """What a conversation became. ``folded``: what was done to it, see ``fitting.fold``.
+    ``is_thinking``: it ends within the reasoning that it goes on with."""
+
+    prompt: Written
+    folded: tuple[str, ...] = ()
+    is_thinking: bool = False
 
 
 class Turn(Struct, frozen=True, kw_only=True):
@@ -37,7 +45,8 @@ class ChatModel:
 
     ``controls``: the texts of its special tokens. ``budget`` and ``message`` are the server's
     defaults for reasoning, see ``messages.Thinking``. ``trusts``: what clients write may hold
-    control tokens.
+    control tokens. ``defaults`` are variables of the template. ``prefills``: a last message of
+    the assistant is gone on with, unless the request says otherwise. ``folds``: see ``fitting``.
     """
 
     def __init__(
@@ -49,6 +58,9 @@ class ChatModel:
         budget: int = -1,
         message: str = "",
         trusts: bool = False,
+        defaults: Mapping[str, Any] | None = None,
+        prefills: bool = True,
+        folds: bool = False,
     ) -> None:
         self.template = template
         self.dialect: Dialect = choose(template.source, controls)
@@ -57,39 +69,116 @@ class ChatModel:
         self._budget = budget
         self._message = message
         self._trusts = trusts
-        # Clients send a call's arguments as text, some templates write them out as JSON.
-        self._wants_objects = _ARGUMENTS.search(template.source) is not None
-        # A template that knows no tools would drop them, and what was called and answered.
-        self._is_told = "tools" not in template.source and "tool_calls" not in template.source
+        #: What the template can say.
+        self.can = analyse(template)
+        # What is told in words needs content that is text.
+        needs_text = not self.can.tools and self.can.string_content
+        self._forms = replace(self.can, typed_content=False) if needs_text else self.can
+        self._defaults = self._switched(dict(defaults or {}))
+        self._prefills = prefills
+        self._folds = folds
         think = self.dialect.think
         #: Whether it reasons in tags; in a model that does not, they are words like any others.
         self.can_think = think is not None and (
             think[0] in controls or any(tag in template.source for tag in think)
         )
 
-    def render(self, request: ChatRequest) -> Written:
+    def prepare(self, request: ChatRequest) -> Prepared:
         """The prompt a conversation becomes. Raises Refused with the template's objection."""
+        goes_on = self.goes_on(request)
+        kwargs = self._variables(request)
+        messages: Sequence[Message] = fit(request.messages, self._forms)
+        # A template that knows no tools would drop them, and what was called and answered.
+        messages = [spelled(m) if self._is_lost(m) else m for m in messages]
+        if not self.can.tools and request.tools and request.tool_choice != "none":
+            messages = with_preamble(messages, self.dialect.preamble(request.tools))
+        folded: tuple[str, ...] = ()
+        try:
+            prompt = self._write(messages, request, kwargs, goes_on=goes_on)
+        except Refused:
+            messages, folded = fold(messages, self.can)
+            if not (self._folds and folded):
+                raise
+            prompt = self._write(messages, request, kwargs, goes_on=goes_on)
+        return Prepared(
+            prompt=Written(prompt.text) if self._trusts else prompt,
+            folded=folded,
+            is_thinking=goes_on and _only_thought(request.messages[-1]),
+        )
+
+    def _is_lost(self, message: Message) -> bool:
+        if message.role == "tool":
+            # Some write whatever role there is, known to the model or not.
+            return not (self.can.tool_results and (self.can.tools or self.can.tool_calls))
+        return bool(message.fields.get("tool_calls")) and not self.can.tool_calls
+
+    def goes_on(self, request: ChatRequest) -> bool:
+        """Whether the answer continues the last message. Raises Refused when that cannot be."""
+        asked, messages = request.continue_final, request.messages
+        is_assistant = bool(messages) and messages[-1].role == "assistant"
+        if asked is False or not (asked or (is_assistant and self._prefills)):
+            return False
+        if asked is None and not request.add_generation_prompt:
+            return False
+        if not is_assistant:
+            message = "the last message is not the assistant's"
+            raise Refused(f"continue_final_message: {message}", param="continue_final_message")
+        at = f"messages[{len(messages) - 1}]"
+        if messages[-1].fields.get("tool_calls"):
+            raise Refused(f"{at}: a message with tool calls cannot be continued", param=at)
+        if len(messages) > 1 and messages[-2].role == "assistant":
+            raise Refused(f"{at}: the message before it is the assistant's too", param=at)
+        return True
+
+    def _variables(self, request: ChatRequest) -> dict[str, Any]:
         kwargs: dict[str, Any] = dict(request.template_kwargs)
         if request.tools:  # as transformers does; a variable named outright wins
             kwargs.setdefault("tools", [tool.source for tool in request.tools])
         if self._budget_of(request) == 0:
             kwargs.setdefault("enable_thinking", False)
-        messages: Sequence[Message] = request.messages
-        if self._wants_objects:
-            messages = [_with_objects(m) for m in messages]
-        if self._is_told and any(_has_calls(m) for m in messages):
-            messages = [spelled(m) for m in messages]
-        if self._is_told and request.tools and request.tool_choice != "none":
-            messages = with_preamble(messages, self.dialect.preamble(request.tools))
-        prompt = self.template.render(
-            messages, add_generation_prompt=request.add_generation_prompt, kwargs=kwargs
-        )
-        return Written(prompt.text) if self._trusts else prompt
+        return self._switched(kwargs)
 
-    def read(self, request: ChatRequest) -> Turn:
-        """A request made ready. Raises Refused."""
-        prompt = self.render(request)
-        thinks = self._thinks(prompt)
+    def _switched(self, variables: dict[str, Any]) -> dict[str, Any]:
+        """Variables with ``enable_thinking`` under the template's own name for it as well."""
+        if "enable_thinking" in variables and self.can.thinking_switch:
+            variables.setdefault(self.can.thinking_switch, variables["enable_thinking"])
+        return variables
+
+    def _write(
+        self,
+        messages: Sequence[Message],
+        request: ChatRequest,
+        kwargs: dict[str, Any],
+        *,
+        goes_on: bool,
+    ) -> Written:
+        now = datetime.now()
+        dates = {"date_string": now.strftime("%d %b %Y"), "datetime": now.strftime("%b %d %Y")}
+        prompt = self.template.render(
+            messages,
+            add_generation_prompt=request.add_generation_prompt and not goes_on,
+            kwargs=kwargs,
+            trusted=dates | self._defaults,
+            continue_final=goes_on,
+            keep_null=True,
+        )
+        if not self.can.system_role:
+            for message in messages:
+                text = message.content if isinstance(message.content, str) else ""
+                if message.role == "system" and text.strip() not in prompt.text:
+                    words = "the chat template does not show system messages"
+                    raise Refused(words, kind="template_error", param="messages")
+        return prompt
+
+    def render(self, request: ChatRequest) -> Written:
+        """See ``prepare``."""
+        return self.prepare(request).prompt
+
+    def read(self, request: ChatRequest, prepared: Prepared | None = None) -> Turn:
+        """A request made ready; its prompt may be another's work. Raises Refused."""
+        prepared = prepared or self.prepare(request)
+        prompt = prepared.prompt
+        thinks: Thinks = "open" if prepared.is_thinking else self._thinks(prompt)
         wish = self._wish(request, thinks)
         constraint = self.dialect.grammar(wish, self._controls) if wish.calls else None
         if constraint is not None and request.params.constraint is not None:
@@ -147,29 +236,8 @@ class ChatModel:
         )
 
 
-def _with_objects(message: Message) -> Message:
-    """A message whose calls have their arguments as objects; broken ones stay as they are."""
-    calls = message.fields.get("tool_calls")
-    if not isinstance(calls, list):
-        return message
-    fields = {**message.fields, "tool_calls": [_with_object(call) for call in calls]}
-    return replace(message, fields=fields)
-
-
-def _with_object(call: Any) -> Any:
-    match call:
-        case {"function": {"arguments": str(text)} as function}:
-            try:
-                value = json.loads(text)
-            except ValueError:
-                return call
-            if isinstance(value, dict):
-                return {**call, "function": {**function, "arguments": value}}
-    return call
-
-
-def _has_calls(message: Message) -> bool:
-    return message.role == "tool" or bool(message.fields.get("tool_calls"))
+def _only_thought(message: Message) -> bool:
+    return not message.content and bool(message.fields.get("reasoning_content"))
 
 
 class _Both:

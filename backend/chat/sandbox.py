@@ -105,13 +105,14 @@ class _Formatter(SandboxedFormatter):
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """See the module."""
+    """See the module. ``may_queue``: a template may append to lists and pop from them, all of which
+    are its own; some do, though Hugging Face's sandbox does not let them."""
 
     intercepted_binops = frozenset({"*", "**", "%"})
     code_generator_class = _Code
     concat = staticmethod(joined)
 
-    def __init__(self) -> None:
+    def __init__(self, *, may_queue: bool = False) -> None:
         super().__init__(
             trim_blocks=True,
             lstrip_blocks=True,
@@ -121,6 +122,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         )
         self.filters |= FILTERS
         self.globals |= GLOBALS
+        self._may_queue = may_queue
 
     @staticmethod
     def together(values: Iterable[Any]) -> str:
@@ -137,6 +139,12 @@ class Sandbox(ImmutableSandboxedEnvironment):
             if operator == "*" and hasattr(text, "__len__") and len(text) * times > MAX_CHARS:
                 raise SecurityError("repetition too long")
         return super().call_binop(context, operator, left, right)
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        """What a template may reach."""
+        if self._may_queue and attr in ("append", "pop") and type(obj) is list:
+            return True
+        return super().is_safe_attribute(obj, attr, value)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         """``obj.attribute``, and what methods give keeps its marks."""

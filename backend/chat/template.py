@@ -39,9 +39,8 @@ _TEMPLATE_FAULTS = (
 _ROLES = frozenset(("system", "developer", "user", "assistant", "tool", "function"))
 
 
-def _as_template_sees(message: Message) -> dict[str, Any]:
-    """The mapping a template reads, all in it marked as the client's. What is null is absent, as
-    for Hugging Face: many templates would write ``None``."""
+def _as_template_sees(message: Message, *, keep_null: bool) -> dict[str, Any]:
+    """The mapping a template reads, all in it marked as the client's."""
     seen: dict[str, Any] = {"role": message.role}
     if message.content is not UNSET:
         seen["content"] = message.content
@@ -49,7 +48,9 @@ def _as_template_sees(message: Message) -> dict[str, Any]:
     reasoning = next((seen[n] for n in continuing.REASONING if seen.get(n) is not None), None)
     if reasoning is not None:
         seen = {"thinking": reasoning, **seen, "reasoning_content": reasoning}
-    marked: dict[str, Any] = foreign({k: v for k, v in seen.items() if v is not None})
+    if not keep_null:
+        seen = {name: value for name, value in seen.items() if value is not None}
+    marked: dict[str, Any] = foreign(seen)
     return marked | {"role": message.role} if message.role in _ROLES else marked
 
 
@@ -61,14 +62,16 @@ class ChatTemplate:
     """A compiled chat template; immutable, safe to share between threads.
 
     ``source`` is Jinja text, as in a GGUF's ``tokenizer.chat_template``. Raises ``Refused``
-    (``template_error``) with the line when it is not valid Jinja.
+    (``template_error``) with the line when it is not valid Jinja. ``may_queue``: see ``Sandbox``.
     """
 
-    def __init__(self, source: str, *, bos_token: str, eos_token: str) -> None:
+    def __init__(
+        self, source: str, *, bos_token: str, eos_token: str, may_queue: bool = False
+    ) -> None:
         self.source = source
         self._tokens = {"bos_token": bos_token, "eos_token": eos_token}
         try:
-            self._template = Sandbox().from_string(source)
+            self._template = Sandbox(may_queue=may_queue).from_string(source)
         except TemplateSyntaxError as error:
             raise Refused(
                 f"the chat template has a syntax error in line {error.lineno}: {error.message}",
@@ -83,21 +86,25 @@ class ChatTemplate:
         *,
         add_generation_prompt: bool,
         kwargs: Mapping[str, Any],
+        trusted: Mapping[str, Any] = {},
         continue_final: bool = False,
+        keep_null: bool = False,
         max_chars: int = MAX_CHARS,
     ) -> Written:
         """The prompt for a conversation, which with ``continue_final`` ends in its last message.
+        What is null is absent, as for Hugging Face, unless ``keep_null``.
 
-        ``kwargs`` become variables of the template and win over the built-in ones, except
-        ``messages``. Raises ``Refused`` (``template_error``) with the template's own words when it
-        raises, fails, or writes more than ``max_chars`` characters.
+        ``kwargs``, the client's, become variables of the template and win over ``trusted`` ones,
+        which are the server's, and over the built-in ones, except ``messages``. Raises ``Refused``
+        (``template_error``) with the template's own words when it raises, fails, or writes more
+        than ``max_chars`` characters.
         """
         if "messages" in kwargs:
             raise Refused(
                 "chat_template_kwargs cannot replace messages", param="chat_template_kwargs"
             )
         try:
-            seen = [_as_template_sees(message) for message in messages]
+            seen = [_as_template_sees(message, keep_null=keep_null) for message in messages]
             last = ""
             if continue_final:
                 seen[-1], last = continuing.tagged(seen[-1], self.source)
@@ -107,6 +114,7 @@ class ChatTemplate:
                 "documents": None,
                 "add_generation_prompt": add_generation_prompt,
                 **self._tokens,
+                **trusted,
                 **foreign(dict(kwargs)),
                 "messages": seen,
             }

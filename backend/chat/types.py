@@ -110,12 +110,12 @@ class Message(Struct, frozen=True, kw_only=True):
     """One turn of a conversation, as a chat template sees it.
 
     ``fields`` are the members the client sent beside ``role`` and ``content`` (``name``,
-    ``tool_calls``, ``reasoning_content``), handed to the template unchanged. ``content`` UNSET
-    means the member was absent, ``None`` that it was null.
+    ``tool_calls``, ``reasoning_content``), handed to the template. ``content`` may be a list of
+    parts, each with a ``text``; UNSET means the member was absent, ``None`` that it was null.
     """
 
     role: str
-    content: str | UnsetType | None = UNSET
+    content: str | list[dict[str, Any]] | UnsetType | None = UNSET
     fields: dict[str, Any] = {}
 
 

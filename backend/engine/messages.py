@@ -203,9 +203,9 @@ class Abort(Struct, tag="abort", frozen=True):
 
 
 class Call(Struct, tag="call", frozen=True):
-    """A question that needs no step: ``tokenize``, ``tokenize_prompt``, ``pieces``, those of
-    ``memory.Memory.METHODS``, ``end_thinking`` of a running request, or ``control`` for the
-    fake."""
+    """A question that needs no step: ``tokenize``, ``tokenize_prompt``, ``pieces``,
+    ``format_chat``, those of ``memory.Memory.METHODS``, ``end_thinking`` of a running request, or
+    ``control`` for the fake."""
 
     id: int
     method: str
@@ -235,6 +235,7 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
 
     ``generates``: it continues text. ``pooling``: it computes vectors of ``n_embd_out`` numbers
     from inputs of at most ``n_input`` tokens; None: it does not. ``ranks``: it scores documents.
+    ``chat_template_tool_use``: the one for conversations with tools, where there are two.
     ``special_tokens``: the texts of all control and user-defined tokens."""
 
     path: str
@@ -253,6 +254,7 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
     bos_token: str
     eos_token: str
     chat_template: str | None
+    chat_template_tool_use: str | None = None
     sampling: dict[str, float] = {}
     lora: list[LoraInfo] = []
     fim_pre: int = -1

@@ -129,13 +129,17 @@ class Room:
             return False
         if self.tier.covers(tokens, adapters):
             return True
-        others = [e for e in self.cache.entries if e.seq_id != seq_id and e.adapters == adapters]
-        if any(common_prefix(e.tokens, tokens) > len(tokens) - MIN_SAVED for e in others):
+        if self._has_other(seq_id, tokens, adapters):
             return False
         saved = self.tier.put(tokens, adapters)
         if saved is not None:
             self._kv.append(Save(seq_id, saved))
         return saved is not None
+
+    def _has_other(self, seq_id: int, tokens: array[int], adapters: AdapterSet) -> bool:
+        """Whether a cached prefix in other cells holds nearly all of the same."""
+        others = [e for e in self.cache.entries if e.seq_id != seq_id and e.adapters == adapters]
+        return any(common_prefix(e.tokens, tokens) > len(tokens) - MIN_SAVED for e in others)
 
     def park(self) -> None:
         """Moves cached prefixes to host memory, least recently used first, until the rest holds
@@ -145,7 +149,11 @@ class Room:
         for entry in self.cache.entries:
             if self.cells.n_only_in(self.cache.seq_ids) <= self._n_idle:
                 return
-            if self.cells.n_only_in([entry.seq_id]) >= MIN_SAVED and self._save_entry(entry):
+            if self.cells.n_only_in([entry.seq_id]) < MIN_SAVED:
+                continue
+            # Of copies computed apart each but the last goes without being saved.
+            is_copy = self._has_other(entry.seq_id, entry.tokens, entry.adapters)
+            if is_copy or self._save_entry(entry):
                 self.evict(entry.seq_id)
 
     def save_ahead(self) -> bool:

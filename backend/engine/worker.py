@@ -24,6 +24,7 @@ from corral.backend.engine.admission import Admitted
 from corral.backend.engine.assembly import assemble
 from corral.backend.engine.cores import AnyAdmitted
 from corral.backend.engine.embedding import AdmittedEmbed
+from corral.backend.engine.llama import formats
 from corral.backend.engine.messages import (
     Abort,
     Accepted,
@@ -155,6 +156,8 @@ class Worker:
             case "tokenize_prompt":
                 prompt = msgspec.convert(args["prompt"], Prompt)
                 self._send(Reply(call.id, self._words.tokenize_prompt(prompt)))
+            case "format_chat":
+                self._send(_formatted(call))
             case "pieces":
                 bad = [t for t in args["tokens"] if not 0 <= t < self._words.n_vocab]
                 if bad:
@@ -250,6 +253,14 @@ def _thread(name: str) -> Callable[[Job], None]:
 
     threading.Thread(target=work, daemon=True, name=name).start()
     return jobs.put
+
+
+def _formatted(call: Call) -> Reply:
+    args = call.args | {"messages": [(role, text) for role, text in call.args["messages"]]}
+    try:
+        return Reply(call.id, formats.format_chat(**args))
+    except (formats.UnknownFormat, formats.Unspoken) as error:
+        return Reply(call.id, error=str(error), param="messages", code="template_error")
 
 
 def _n_prompt(admitted: AnyAdmitted) -> int:

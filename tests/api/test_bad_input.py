@@ -155,7 +155,22 @@ TOOL = {"type": "function", "function": {"name": "f"}}
 BAD_TOOLS = [
     ({"tools": [{"type": "function"}]}, "tools[0].function"),
     ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
-    ({"functions": [{}]}, "tools[0].function.name"),
+    ({"functions": [{}]}, "functions[0].name"),
+    ({"functions": [TOOL["function"]], "function_call": {"name": "g"}}, "function_call"),
+    (
+        {"tools": [TOOL | {"function": {"name": "f", "parameters": {"type": "string"}}}]},
+        "tools[0].function.parameters.type",
+    ),
+    (
+        {
+            "tools": [TOOL],
+            "tool_choice": {
+                "type": "allowed_tools",
+                "allowed_tools": {"mode": "required", "tools": []},
+            },
+        },
+        "tool_choice",
+    ),
     ({"functions": [], "tools": []}, "functions"),
     ({"tool_choice": "required"}, "tool_choice"),
     ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
@@ -166,10 +181,13 @@ BAD_TOOLS = [
         "tools[0].function.parameters",
     ),
     ({"tools": [TOOL], "json_schema": {}, "tool_choice": "required"}, "json_schema"),
+    ({"continue_final_message": True}, "continue_final_message"),
+    ({"continue_final_message": True, "add_generation_prompt": True}, "add_generation_prompt"),
+    ({"messages": [{"role": "assistant", "content": "a"}] * 2}, "messages[1]"),
+    ({"messages": [{"role": "assistant", "tool_calls": [{}]}]}, "messages[0]"),
 ]
 UNBUILT = [
     ({"tools": [{"type": "custom"}]}, "tools[0].type"),
-    ({"continue_final_message": True}, "continue_final_message"),
     ({"image_data": [{"data": "", "id": 1}]}, "image_data"),
     ({"modalities": ["text", "audio"]}, "modalities"),
     ({"audio": {"voice": "x", "format": "wav"}}, "audio"),

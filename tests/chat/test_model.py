@@ -33,6 +33,7 @@ THINKER = (
     "{% elif open %}<think>\n{% endif %}{% endif %}"
 )
 HI = (Message(role="user", content="Hi"),)
+TOLD = Message(role="tool", content="so")
 TOOL = Tool(name="f", parameters={"type": "object"}, source={"function": {"name": "f"}})
 CONTROLS = frozenset(("<think>", "</think>"))
 
@@ -148,13 +149,13 @@ def test_tools_and_another_constraint_cannot_be_had_together() -> None:
 def test_arguments_reach_a_template_that_writes_json_as_objects(given: Any) -> None:
     call = {"function": {"name": "f", "arguments": given}}
     turn = Message(role="assistant", content=None, fields={"tool_calls": [call]})
-    assert '"arguments": {"a": 1}}' in _model().render(ChatRequest(messages=(turn,))).text
+    assert '"arguments": {"a": 1}}' in _model().render(ChatRequest(messages=(turn, TOLD))).text
 
 
 def test_broken_arguments_of_earlier_turns_stay_as_they_are() -> None:
     call = {"function": {"name": "f", "arguments": '{"a": '}}
     turn = Message(role="assistant", content=None, fields={"tool_calls": [call]})
-    assert '"arguments": "{\\"a\\": "}' in _model().render(ChatRequest(messages=(turn,))).text
+    assert '"arguments": "{\\"a\\": "}' in _model().render(ChatRequest(messages=(turn, TOLD))).text
 
 
 def test_a_template_without_tools_is_told_of_them_in_words() -> None:

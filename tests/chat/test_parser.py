@@ -13,7 +13,8 @@ from msgspec.structs import replace
 from corral.backend.chat.dialects.hermes import Hermes
 from corral.backend.chat.dialects.lark import Wish
 from corral.backend.chat.jsontext import JsonScanner
-from corral.backend.chat.parser import Machine, Parser, Thinks, joined
+from corral.backend.chat.parser import Machine, Parser, Thinks
+from corral.backend.chat.parts import joined
 from corral.backend.chat.types import CallArguments, CallBegin, Content, Part, Thought, Tool
 
 HERMES = replace(Hermes(), new_id=lambda i, name: f"id_{i}")
@@ -81,7 +82,18 @@ def test_letter_by_letter_reads_as_the_whole(answer: str) -> None:
 
 BITS = st.sampled_from(
     [
-        *("<think>", "</think>", "<tool_call>", "</tool_call>", CALL, "<", "<tool", "</", "\n", " "),
+        *(
+            "<think>",
+            "</think>",
+            "<tool_call>",
+            "</tool_call>",
+            CALL,
+            "<",
+            "<tool",
+            "</",
+            "\n",
+            " ",
+        ),
         *('{"name": "f"', ', "arguments": {', '"a": 1', "}", "}}", '"', "\\", "[", ",", "é", "x"),
         *('{"name": "nobody", "arguments": {}}', '"parameters":', "null", "-0.5e3", "\\u00e9"),
     ]
@@ -141,7 +153,10 @@ def test_without_reasoning_its_tags_are_text() -> None:
 
 
 def test_an_answer_that_begins_inside_reasoning_is_thought_up_to_its_end() -> None:
-    assert read(parser("open"), [("\nhm </think>\n\nYes", ())])[0] == [Thought("hm"), Content("Yes")]
+    assert read(parser("open"), [("\nhm </think>\n\nYes", ())])[0] == [
+        Thought("hm"),
+        Content("Yes"),
+    ]
     assert read(parser("open"), [("<think>\nhm</think>Yes", ())])[0] == [
         *(Thought("hm"), Content("Yes")),
     ]
@@ -181,7 +196,7 @@ def _n_operations(text: str, size: int) -> int:
         for at in range(0, len(text), size):
             reader.feed(text[at : at + size])
             assert isinstance(reader, Machine)
-            held = len(reader._text) - reader._at  # noqa: SLF001 what is looked at again
+            held = len(reader._text) - reader._at
             assert held < len("</tool_call>") + size
         reader.finish()
     finally:

@@ -120,6 +120,18 @@ def test_idle_prefixes_make_room_for_speed_where_cells_cost_time(bench: Make) ->
     assert n_cached(b, LONG) == len(LONG) - 1
 
 
+def test_copies_of_a_prefix_that_were_computed_apart_do_not_pile_up(bench: Make) -> None:
+    b = bench(n_ctx=1024, tier=Tier(10**6), n_idle_cells=100)
+    for _ in range(4):
+        b.add(LONG, cache_prompt=False, max_tokens=1)
+        b.run()
+    assert b.scheduler.n_cached_only < 2 * len(LONG) + 100
+    n_cached(b, OTHER)
+    assert b.scheduler.n_cached_only < 2 * len(OTHER)
+    assert n_cached(b, LONG) == len(LONG) - 1
+    b.check_idle()
+
+
 def test_a_request_set_back_is_not_computed_again(bench: Make, alone: Make) -> None:
     def total(tier: Tier | None) -> int:
         b = bench(n_ctx=230, n_slots=2, tier=tier)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import gguf
+import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -252,3 +253,15 @@ def test_a_control_token_is_not_put_together_from_pieces(spaced: Words) -> None:
     plain = spaced.tokenize(text, add_special=False, parse_special=False)
     assert spaced.special_in(plain), "the trap is set"
     assert spaced.special_in(spaced.tokenize_prompt(Written(text, ((0, 4),)))) == [1]
+
+
+def test_the_server_keeps_special_tokens_out_of_messages(client: httpx.Client, smol: Words) -> None:
+    text = "".join(smol.special_tokens)
+    turns = [{"role": role, "content": text} for role in ("system", "user", "assistant", "user")]
+    body = {"messages": turns, "tokens": True}
+    tokens = client.post("/apply-template", json=body).json()["tokens"]
+    assert not any(t["foreign"] for t in tokens if t["id"] in smol.special)
+    assert sum(t["id"] in smol.special for t in tokens) == 2 * len(turns) + 1
+    assert "".join(t["piece"] for t in tokens if t["foreign"]) == text * len(turns)
+    answer = client.post("/v1/chat/completions", json={"messages": turns, "max_tokens": 1}).json()
+    assert answer["usage"]["prompt_tokens"] == len(tokens)

@@ -4,11 +4,26 @@ first in the list that fits a model's chat template is its own."""
 from typing import Final
 
 from corral.backend.chat.dialects.base import Dialect
+from corral.backend.chat.dialects.deepseek import DeepSeek, DeepSeekR1
+from corral.backend.chat.dialects.functionary import Functionary
 from corral.backend.chat.dialects.generic import Generic
 from corral.backend.chat.dialects.hermes import Hermes
+from corral.backend.chat.dialects.lists import LISTS
+from corral.backend.chat.dialects.llama import Llama3
+from corral.backend.chat.dialects.mistral import Mistral, MistralNemo
 
 #: In the order in which they are asked.
-DIALECTS: Final[tuple[Dialect, ...]] = (Hermes(), Generic())
+DIALECTS: Final[tuple[Dialect, ...]] = (
+    Hermes(),
+    Llama3(),
+    MistralNemo(),
+    Mistral(),
+    Functionary(),
+    DeepSeek(),
+    DeepSeekR1(),
+    *LISTS,
+    Generic(),
+)
 
 
 def choose(template: str, controls: frozenset[str]) -> Dialect:

@@ -63,7 +63,8 @@ def random_letters(n: int) -> str:
 
 class Family(Struct, frozen=True, kw_only=True):
     """A dialect, but for what is particular to it. ``triggers``: the tags that begin calls;
-    ``tags``: the other ones in them. ``new_id`` makes ids of calls, see ``Setup``.
+    ``tags``: the other ones in them. ``wrappers``: pairs of tags around content, which are dropped.
+    ``new_id`` makes ids of calls, see ``Setup``. ``is_parallel``: an answer may hold several.
 
     A dialect is a subclass that gives those, ``machine`` (how its calls are read), ``fits`` and
     ``write`` (its grammar), and stands in the list in ``dialects``. ``hermes`` is the example.
@@ -74,13 +75,15 @@ class Family(Struct, frozen=True, kw_only=True):
     name: str
     triggers: tuple[str, ...]
     tags: tuple[str, ...] = ()
+    wrappers: tuple[str, ...] = ()
     think: tuple[str, str] | None = None
     new_id: Callable[[int, str], str] = random_id
+    is_parallel: bool = True
 
     @property
     def marks(self) -> tuple[str, ...]:
         """All tags it may ask the engine to report."""
-        return (*self.triggers, *self.tags, *(self.think or ()))
+        return (*self.triggers, *self.tags, *self.wrappers, *(self.think or ()))
 
     def fits(self, template: str, controls: frozenset[str]) -> bool:
         """See ``Dialect``."""
@@ -94,6 +97,8 @@ class Family(Struct, frozen=True, kw_only=True):
         """See ``Dialect``. Without tools, calls are text."""
         setup = Setup(
             triggers=self.triggers if wish.calls else (),
+            tags=self.tags,
+            wrappers=self.wrappers,
             think=self.think,
             thinks=wish.thinks,
             controls=controls,

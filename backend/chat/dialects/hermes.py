@@ -7,15 +7,21 @@ what was generated is found again in the next prompt.
 """
 
 import json
-from typing import ClassVar
+import re
+from typing import ClassVar, Final
 
 from corral.backend.chat.dialects.base import Family
 from corral.backend.chat.dialects.jsoncalls import JsonMachine
 from corral.backend.chat.dialects.lark import Lark
-from corral.backend.chat.parser import Machine, Step
+from corral.backend.chat.parser import Machine
+from corral.backend.chat.reading import Step
 from corral.backend.engine.messages import Constraint
 
 _BEGIN, _END = "<tool_call>", "</tool_call>"
+#: The form in a template, where it may be in pieces of one string, or in two.
+_FORM: Final = re.compile(
+    _BEGIN + r"""(?:\\n|\s)*(?:["']\s*-?\}\}\s*\{\{-?\s*["'])?\{\\?"name\\?":"""
+)
 
 
 class _Machine(JsonMachine):
@@ -38,7 +44,7 @@ class Hermes(Family, frozen=True, kw_only=True):
 
     def fits(self, template: str, controls: frozenset[str]) -> bool:
         """The template writes calls in this form."""
-        return f'{_BEGIN}\\n{{"name": "' in template or f'{_BEGIN}\n{{"name": ' in template
+        return _FORM.search(template) is not None
 
     def write(self, lark: Lark) -> Constraint:
         """See ``Family``."""

@@ -4,14 +4,15 @@ they must match."""
 import json
 from collections.abc import Callable
 
-from corral.backend.chat.parser import Machine, Step
+from corral.backend.chat.parser import Machine
+from corral.backend.chat.reading import Step
 
 
 class JsonMachine(Machine):
     """A machine with steps for such calls. ``NAME`` and ``ARGUMENTS``: the members that hold them;
     models confuse them with another's, so all are taken."""
 
-    NAME: tuple[str, ...] = ("name", "tool_name")
+    NAME: tuple[str, ...] = ("name", "tool_name", "function")
     ARGUMENTS: tuple[str, ...] = ("arguments", "parameters")
 
     def call_object(self, accepts: Callable[[str], bool] = bool) -> Step[bool]:
@@ -19,33 +20,33 @@ class JsonMachine(Machine):
         skipped. A call begins with its arguments, once its name is known; without any they are
         ``{}``. ``accepts`` says whether a name can be one."""
         call = _Call()
-        if not (yield from self.next_is("{")):
-            return False
-        while True:
-            yield from self.blanks()
-            if (yield from self.peek()) == "}":
-                break
-            if not (yield from self._member(call, accepts)):
-                return call.is_complete
-            yield from self.blanks()
-            if not (yield from self.next_is(",")):
-                break
-        if (yield from self.next_is("}")) and call.name and not call.is_complete:
+        is_closed = yield from self._members(call, accepts)
+        if is_closed and call.name and not call.is_complete:
             self._whole(call, call.name, "{}")
         return call.is_complete
 
-    def call_list(self) -> Step[None]:
-        """Reads ``[call, call, …]``, as far as it is one."""
-        if not (yield from self.next_is("[")):
-            return
+    def call_list(self, *, is_open: bool = False) -> Step[bool]:
+        """Reads ``[call, call, …]``, or calls without brackets, as far as they are some; whether
+        there was one. ``is_open``: the first bracket was read."""
+        is_list = is_open or bool((yield from self.next_is("[")))
+        found = False
         while True:
             yield from self.blanks()
-            if not (yield from self.call_object()):
-                return
+            if not (yield from self.call_item()):
+                return found
+            found = True
+            self.hold("")
             yield from self.blanks()
-            if not (yield from self.next_is(",")):
+            if not (yield from self.next_is(",")) and (is_list or (yield from self.peek()) != "{"):
                 break
-        yield from self.next_is("]")
+        self.drop()
+        if is_list:
+            yield from self.next_is("]")
+        return found
+
+    def call_item(self) -> Step[bool]:
+        """Reads one call of a list."""
+        return (yield from self.call_object())
 
     def string(self) -> Step[str | None]:
         """Reads a JSON string; None: none comes next."""
@@ -62,12 +63,30 @@ class JsonMachine(Machine):
             self.complete()
         return is_whole
 
+    def _members(self, call: "_Call", accepts: Callable[[str], bool]) -> Step[bool]:
+        """Reads the object; whether it was closed."""
+        if not (yield from self.next_is("{")):
+            return False
+        while True:
+            yield from self.blanks()
+            if (yield from self.peek()) == "}":
+                break
+            if not (yield from self._member(call, accepts)):
+                return False
+            yield from self.blanks()
+            if not (yield from self.next_is(",")):
+                break
+        return bool((yield from self.next_is("}")))
+
     def _member(self, call: "_Call", accepts: Callable[[str], bool]) -> Step[bool]:
         key = yield from self.string()
         yield from self.blanks()
         if key is None or not (yield from self.next_is(":")):
             return False
         yield from self.blanks()
+        if key == "function" and not call.is_nested and (yield from self.peek()) == "{":
+            call.is_nested = True
+            return (yield from self._members(call, accepts))
         if key in self.NAME and call.name is None:
             call.name = yield from self.string()
             if not call.name or not accepts(call.name):
@@ -101,11 +120,13 @@ class JsonMachine(Machine):
 
 
 class _Call:
-    """What is known of a call. ``early``: its arguments, which came before its name."""
+    """What is known of a call. ``early``: its arguments, which came before its name. ``is_nested``:
+    it stood in a member ``function``, as calls do in OpenAI's API."""
 
     def __init__(self) -> None:
         self.name: str | None = None
         self.early: str | None = None
+        self.is_nested = False
         self.is_complete = False
 
 

@@ -58,6 +58,10 @@ class Lark:
         """A literal text."""
         return json.dumps(text, ensure_ascii=False)
 
+    def blanks(self) -> str:
+        """A little white space, or none."""
+        return "/[ \\n]{1,4}/?"
+
     def tag(self, tag: str) -> str:
         """A tag: the token when it is one, else its letters."""
         if tag not in self._tags:
@@ -89,13 +93,13 @@ class Lark:
         """The whole: with "required" reasoning and then calls; with "auto" any text, in which a
         trigger begins calls. ``calls`` is all behind the first trigger."""
         if self.wish.choice == "required":
-            return self.build("/[ \\n]{1,4}/? " + f"{self.tag(trigger)} {calls}")
+            return self.build(f"{self.blanks()} {self.tag(trigger)} {calls}")
         free = self.free()
         return self.build(f"{free} | {self.until(trigger, free)} {calls}")
 
     def free(self, *beginnings: str) -> str:
         """Any text that does not begin with reasoning, nor as one of some regular expressions."""
-        opening = [_letters(self._think[0])] if self._think and self.wish.thinks == "may" else []
+        opening = [letters(self._think[0])] if self._think and self.wish.thinks == "may" else []
         no = "".join(f" & ~/(?:{start})(?s:.*)/" for start in (*opening, *beginnings))
         return self.rule("FREE", ANY + no)
 
@@ -121,6 +125,6 @@ class Lark:
         return f"{unfinished}{thought} "
 
 
-def _letters(text: str) -> str:
+def letters(text: str) -> str:
     """A text as a regular expression of Rust's, between slashes."""
     return "".join(f"\\x{{{ord(letter):X}}}" for letter in text)

@@ -153,6 +153,7 @@ class Llama(Vocabulary):
         text = ctypes.create_string_buffer(256)
         lib.llama_model_desc(model, text, 256)
         template = lib.llama_model_chat_template(model, None)
+        for_tools = lib.llama_model_chat_template(model, b"tool_use")
         ftype = lib.llama_ftype_name(lib.llama_model_ftype(model))
         eos = int(lib.llama_vocab_eos(self._vocab))
         return ModelInfo(
@@ -172,6 +173,7 @@ class Llama(Vocabulary):
             bos_token=self._text(self._bos),
             eos_token=self._text(eos),
             chat_template=template.decode("utf-8", "replace") if template else None,
+            chat_template_tool_use=for_tools.decode("utf-8", "replace") if for_tools else None,
             special_tokens=self.special_tokens,
             lora=self.adapter_infos,
             sampling=recommended_sampling(model, self._options),

@@ -1,5 +1,8 @@
 """A small vocabulary with tokens of several letters, and how a text fares under a constraint."""
 
+import functools
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import pytest
 
@@ -15,13 +18,15 @@ _LONGER = (
 
 
 class Letters:
-    """All bytes, some longer tokens, and two special ones, spelled with the longest pieces."""
+    """All bytes, some longer tokens, and special ones (two, and ``controls``), spelled with the
+    longest pieces."""
 
-    def __init__(self) -> None:
+    def __init__(self, controls: Sequence[str] = ()) -> None:
         texts = [bytes([b]) for b in range(256)] + [t.encode() for t in _LONGER]
-        self.pieces = [b"<|end|>", b"<|start|>", *texts]
+        self.pieces = [b"<|end|>", b"<|start|>", *(c.encode() for c in controls), *texts]
         self.n_vocab = len(self.pieces)
-        self._by_piece = {p: t for t, p in enumerate(self.pieces) if t > START}
+        self.n_special = START + 1 + len(controls)
+        self._by_piece = {p: t for t, p in enumerate(self.pieces) if t >= self.n_special}
         self._longest = max(map(len, self.pieces))
 
     @property
@@ -29,7 +34,7 @@ class Letters:
         return frozenset({END})
 
     def piece(self, token: int, *, special: bool = False) -> bytes:
-        return self.pieces[token] if special or token > START else b""
+        return self.pieces[token] if special or token >= self.n_special else b""
 
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
         assert not add_special and not parse_special
@@ -46,8 +51,8 @@ class Letters:
 class Kit:
     """Compiles constraints over one vocabulary and tries texts on them."""
 
-    def __init__(self) -> None:
-        self.letters = Letters()
+    def __init__(self, controls: Sequence[str] = ()) -> None:
+        self.letters = Letters(controls)
         self.vocabulary = Vocabulary(self.letters)
 
     def compile(self, kind: ConstraintKind, source: str) -> Constrained:
@@ -92,6 +97,52 @@ class Kit:
             state.accept(token)
             tokens.append(token)
         return None
+
+    def walk(self, start: Constrained, rng: np.random.Generator, n_max: int) -> list[int] | None:
+        """Tokens drawn at random, closing ones likelier, with an even chance to end wherever that
+        is allowed; None when it grows too long."""
+        state, tokens = start.copy(), list[int]()
+        closing = [t for t, p in enumerate(self.letters.pieces) if p in b'"]}\n']
+        while len(tokens) < n_max:
+            if state.must_stop or (state.may_stop and rng.random() < 0.5):
+                return tokens
+            logits = rng.random(self.letters.n_vocab, dtype=np.float32)
+            logits[closing] += 0.6
+            state.apply(logits)
+            logits[END] = -np.inf
+            token = int(logits.argmax())
+            if not np.isfinite(logits[token]):
+                assert state.may_stop
+                return tokens
+            state.accept(token)
+            tokens.append(token)
+        return None
+
+    def after(self, start: Constrained, tokens: Sequence[int]) -> Constrained | None:
+        """The state behind some tokens; None when one is refused."""
+        state = start.copy()
+        for token in tokens:
+            if state.must_stop or not state.allows(token):
+                return None
+            state.accept(token)
+        return state
+
+    def said(self, tokens: Sequence[int]) -> tuple[str, list[tuple[int, str]]]:
+        """Tokens as an answer: its text, and the special ones, each with the place it has in it."""
+        text, marks = b"", list[tuple[int, str]]()
+        for token in tokens:
+            piece = self.letters.pieces[token]
+            if token < self.letters.n_special:
+                marks.append((len(text.decode()), piece.decode()))
+            else:
+                text += piece
+        return text.decode(), marks
+
+
+@pytest.fixture(scope="session")
+def new_kit() -> Callable[[tuple[str, ...]], Kit]:
+    """Makes a kit whose vocabulary has more special tokens."""
+    return functools.cache(Kit)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,157 @@
+"""What a chat template can say, found out by rendering conversations whose words are looked for."""
+
+from typing import Any, Final, Literal, TypeAlias
+
+from msgspec import UNSET, Struct
+
+from corral.backend.chat.template import ChatTemplate
+from corral.backend.chat.types import Message
+from corral.backend.errors import Refused
+
+_TOOL: Final = {
+    "type": "function",
+    "function": {
+        "name": "probe_tool",
+        "description": "probe_about",
+        "parameters": {
+            "type": "object",
+            "properties": {"probe_key": {"type": "string", "description": "probe_what"}},
+            "required": ["probe_key"],
+        },
+    },
+}
+_TEXT: Final = '{"probe_key": "probe_value"}'
+_USER: Final = Message(role="user", content="probe_user")
+
+
+#: A message's content when it says nothing: not there, an empty text, or null.
+Wordless: TypeAlias = Literal["absent", "empty", "null"]
+WORDLESS: Final[dict[Wordless, Any]] = {"absent": UNSET, "empty": "", "null": None}
+
+
+class Capabilities(Struct, frozen=True, kw_only=True):
+    """What comes through a template. A field is false also where the template refuses it.
+
+    ``thinking_switch``: the variable that switches reasoning, empty when none does. ``*_content``:
+    in which form messages show. ``*_arguments``: in which form a call's arguments do;
+    ``broken_arguments``: a text that is no object is no reason to refuse. ``wordless_call``: what
+    content must be beside calls when there is none. ``needs_content``: without calls it must be
+    there, if empty.
+    """
+
+    system_role: bool
+    developer_role: bool
+    tools: bool
+    tool_calls: bool
+    parallel_tool_calls: bool
+    tool_results: bool
+    preserve_reasoning: bool
+    thinking_switch: str
+    reasoning_effort: bool
+    string_content: bool
+    typed_content: bool
+    object_arguments: bool
+    string_arguments: bool
+    broken_arguments: bool
+    wordless_call: Wordless
+    needs_content: bool
+
+
+def analyse(template: ChatTemplate) -> Capabilities:
+    """A template's capabilities, by some thirty short renderings."""
+    shows = _Probe(template)
+    wordless, arguments, called = shows.way_to_call()
+    second = _TEXT if arguments == _TEXT else {"probe_key": "probe_second"}
+    switches = ("enable_thinking", "thinking")
+    return Capabilities(
+        system_role="probe_system" in shows.text(_said("system", "probe_system"), _USER),
+        developer_role="developer" in template.source
+        and "probe_system" in shows.text(_said("developer", "probe_system"), _USER),
+        tools="probe_about" in shows.text(_USER, tools=[_TOOL]),
+        tool_calls=bool(called),
+        parallel_tool_calls=shows.call(wordless, arguments, second).count("probe_key") > 1,
+        tool_results="probe_result" in (called or shows.call("empty", _TEXT)),
+        preserve_reasoning=shows.reasoning(wordless, arguments),
+        thinking_switch=next((name for name in switches if shows.depends(name, True, False)), ""),
+        reasoning_effort=shows.depends("reasoning_effort", "low", "high"),
+        string_content="probe_user" in shows.text(_USER),
+        typed_content=shows.parts(),
+        object_arguments=_is_object(shows.call(wordless, {"probe_key": "probe_value"})),
+        string_arguments=_TEXT in shows.call(wordless, _TEXT),
+        broken_arguments=bool(shows.call(wordless, '{"probe_')),
+        wordless_call=wordless,
+        needs_content=not shows.text(_USER, _said("assistant", UNSET), _USER)
+        and bool(shows.text(_USER, _said("assistant", ""), _USER)),
+    )
+
+
+def _is_object(shown: str) -> bool:
+    """Whether arguments are shown, and not as Python shows an object."""
+    return "probe_value" in shown and "'probe_value'" not in shown
+
+
+def _said(role: str, content: Any, **fields: Any) -> Message:
+    return Message(role=role, content=content, fields=fields)
+
+
+def _call(i: int, arguments: Any) -> dict[str, Any]:
+    function = {"name": "probe_tool", "arguments": arguments}
+    return {"id": f"probe{i:04}", "type": "function", "function": function}
+
+
+class _Probe:
+    """Renderings of one template; a refused one is an empty text."""
+
+    def __init__(self, template: ChatTemplate) -> None:
+        self._template = template
+        # Templates for conversations with tools may need some.
+        self._always: dict[str, Any] = {}
+        self._always = {} if self.text(_USER) else {"tools": [_TOOL]}
+
+    def text(self, *messages: Message, **variables: Any) -> str:
+        try:
+            prompt = self._template.render(
+                messages,
+                add_generation_prompt=True,
+                kwargs=self._always | variables,
+                keep_null=True,
+            )
+        except Refused:
+            return ""
+        return prompt.text
+
+    def call(self, wordless: Wordless, *arguments: Any) -> str:
+        """A conversation with a message that has a call for each of these arguments."""
+        calls = [_call(i, given) for i, given in enumerate(arguments)]
+        results = [
+            _said("tool", "probe_result", tool_call_id=call["id"], name="probe_tool")
+            for call in calls
+        ]
+        return self.text(_USER, _said("assistant", WORDLESS[wordless], tool_calls=calls), *results)
+
+    def way_to_call(self) -> tuple[Wordless, Any, str]:
+        """The forms of content and arguments with which a call shows, best first, and how."""
+        for arguments in ({"probe_key": "probe_value"}, _TEXT):
+            for wordless in WORDLESS:
+                shown = self.call(wordless, arguments)
+                if _is_object(shown) and '\\"probe_value' not in shown:
+                    return wordless, arguments, shown
+        return "absent", _TEXT, ""
+
+    def reasoning(self, wordless: Wordless, arguments: Any) -> bool:
+        """Whether earlier reasoning is shown, if only between a call and its result."""
+        thought = {"reasoning_content": "probe_thought"}
+        plain = self.text(_USER, _said("assistant", "probe_answer", **thought), _USER)
+        called = _said("assistant", WORDLESS[wordless], tool_calls=[_call(0, arguments)], **thought)
+        result = _said("tool", "probe_result", tool_call_id="probe0000", name="probe_tool")
+        return "probe_thought" in plain + self.text(_USER, called, result)
+
+    def depends(self, name: str, one: Any, other: Any) -> bool:
+        """Whether a variable's value changes the prompt."""
+        return self.text(_USER, **{name: one}) != self.text(_USER, **{name: other})
+
+    def parts(self) -> bool:
+        """Whether content may be a list of parts: their texts show, and not as Python has them."""
+        parts = [{"type": "text", "text": "probe_part"}, {"type": "text", "text": "probe_more"}]
+        shown = self.text(_said("user", parts))
+        return "probe_part" in shown and "probe_more" in shown and "'probe_part'" not in shown

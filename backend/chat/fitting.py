@@ -1,0 +1,100 @@
+"""A conversation put into the words of a template: what says the same in a form that comes through.
+
+What a template cannot say in any form may be folded into what it can, for those who ask for that.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from corral.backend.chat.capabilities import WORDLESS, Capabilities
+from corral.backend.chat.types import Message
+
+
+def fit(messages: Sequence[Message], can: Capabilities) -> list[Message]:
+    """The conversation as the template takes it. Members that are null are left out.
+
+    Developers are the system, for templates that do not know them; a call's arguments are objects
+    or texts, and content is text, parts, or what stands for nothing.
+    """
+    return [_fit(message, can) for message in messages]
+
+
+def _fit(message: Message, can: Capabilities) -> Message:
+    role = message.role
+    if role == "developer" and not can.developer_role:
+        role = "system"
+    fields = {name: value for name, value in message.fields.items() if value is not None}
+    calls = fields.get("tool_calls")
+    if isinstance(calls, list):
+        fields["tool_calls"] = [_fit_call(call, can) for call in calls]
+    content = _fit_content(message.content, can, has_calls=bool(calls) and can.tool_calls)
+    return Message(role=role, content=content, fields=fields)
+
+
+def _fit_content(content: Any, can: Capabilities, *, has_calls: bool) -> Any:
+    if content is UNSET or content is None or (has_calls and not content):
+        if has_calls:
+            return WORDLESS[can.wordless_call]
+        return "" if can.needs_content else UNSET
+    if isinstance(content, list) and not can.typed_content:
+        return "\n".join(part["text"] for part in content)
+    if isinstance(content, str) and can.typed_content and not can.string_content:
+        return [{"type": "text", "text": content}]
+    return content
+
+
+def _fit_call(call: Any, can: Capabilities) -> Any:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict):
+        return call
+    arguments = function.get("arguments")
+    if isinstance(arguments, str) and can.object_arguments:
+        try:
+            value = json.loads(arguments)
+        except (ValueError, RecursionError):
+            value = None
+        if isinstance(value, dict):
+            arguments = value
+        elif not can.broken_arguments:
+            arguments = {"arguments": arguments}
+    elif isinstance(arguments, dict) and not can.object_arguments:
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    return {**call, "function": {**function, "arguments": arguments}}
+
+
+def fold(messages: Sequence[Message], can: Capabilities) -> tuple[list[Message], tuple[str, ...]]:
+    """A conversation without what templates object to most, and what was done to it: ``system``
+    (system messages became part of the next user's; the first one only where the template has no
+    place for it), ``roles`` (neighbours of one role became one message)."""
+    kept, waiting, done = list[Message](), list[str](), dict[str, None]()
+    for i, message in enumerate(messages):
+        text = message.content
+        if message.role == "system" and isinstance(text, str) and (i or not can.system_role):
+            waiting.append(text)
+            done["system"] = None
+            continue
+        if waiting and message.role == "user" and isinstance(text, str):
+            message = replace(message, content="\n\n".join([*waiting, text]))
+            waiting.clear()
+        if kept and _can_join(kept[-1], message):
+            kept[-1] = replace(kept[-1], content=f"{kept[-1].content}\n\n{message.content}")
+            done["roles"] = None
+        else:
+            kept.append(message)
+    if waiting:
+        kept.append(Message(role="user", content="\n\n".join(waiting)))
+    return kept, tuple(done)
+
+
+def _can_join(one: Message, other: Message) -> bool:
+    return (
+        one.role == other.role
+        and one.role in ("user", "assistant")
+        and isinstance(one.content, str)
+        and isinstance(other.content, str)
+        and one.fields == other.fields == {}
+    )

@@ -1,0 +1,130 @@
+"""Conversations made ready for the model that answers: by which template, with what defaults."""
+
+import json
+import logging
+from typing import Any
+
+import msgspec
+
+from corral.backend.chat.model import ChatModel, Prepared
+from corral.backend.chat.template import CHATML, ChatTemplate
+from corral.backend.chat.types import ChatRequest, Written
+from corral.backend.engine.messages import ModelInfo
+from corral.backend.errors import Refused
+from corral.backend.pool import Engine
+from corral.backend.settings import Settings
+from corral.backend.values_chat import FORMATS
+
+log = logging.getLogger("corral")
+
+#: Roles that may be part of a control token: no others are written without a template.
+_ROLES = frozenset(("system", "developer", "user", "assistant", "tool", "function"))
+
+
+class Prompting:
+    """The chat models of the engines, made when the first conversation comes."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._models: dict[tuple[str, bool], ChatModel] = {}
+        name = settings.chat_template
+        #: The format that llama.cpp writes; empty: templates are rendered.
+        self._format = name if name in FORMATS and name != "chatml" else ""
+
+    def model(self, engine: Engine, *, has_tools: bool = False) -> ChatModel:
+        """How the engine's model is spoken to. Raises Refused or Broken."""
+        info = engine.info
+        if info is None:
+            raise engine.refusal()
+        has_own = has_tools and info.chat_template_tool_use is not None and not self._source
+        key = engine.name, has_own
+        model = self._models.get(key)
+        if model is None:
+            source = info.chat_template_tool_use if has_own else self.source(info)
+            model = self._models[key] = self._new_model(source or CHATML, info)
+        return model
+
+    def source(self, info: ModelInfo) -> str:
+        """The template in force, as Jinja."""
+        if self._source:
+            return self._source
+        if info.chat_template is None and not self._format:
+            log.warning("the model has no chat template; using ChatML")
+        return info.chat_template or CHATML
+
+    @property
+    def _source(self) -> str:
+        s = self._settings
+        given = s.chat_template_file or s.chat_template
+        return CHATML if given == "chatml" else "" if given in FORMATS else given
+
+    def _new_model(self, source: str, info: ModelInfo) -> ChatModel:
+        s = self._settings
+        template = ChatTemplate(
+            source, bos_token=info.bos_token, eos_token=info.eos_token, may_queue=True
+        )
+        return ChatModel(
+            template,
+            frozenset(info.special_tokens),
+            reasoning_format=s.reasoning_format,
+            budget=s.reasoning_budget,
+            message=s.reasoning_budget_message,
+            trusts=s.trust_input,
+            defaults=self._defaults(),
+            prefills=s.prefill_assistant,
+            folds=s.fold_messages,
+        )
+
+    def _defaults(self) -> dict[str, Any]:
+        """The template's variables that flags set."""
+        s = self._settings
+        found: dict[str, Any] = {}
+        if s.reasoning != "auto":
+            found["enable_thinking"] = s.reasoning == "on"
+        if s.reasoning_effort == "none":
+            found["enable_thinking"] = False
+        elif s.reasoning_effort:
+            found["reasoning_effort"] = s.reasoning_effort
+        named: dict[str, Any] = json.loads(s.chat_template_kwargs or "{}")
+        return found | named
+
+    async def prepare(self, engine: Engine, request: ChatRequest) -> tuple[ChatModel, Prepared]:
+        """The prompt a conversation becomes, and whose it is. Raises Refused or Broken."""
+        model = self.model(engine, has_tools=bool(request.tools))
+        if self._settings.jinja and not self._format:
+            return model, model.prepare(request)
+        prompt = await self._formatted(engine, model, request)
+        return model, Prepared(
+            prompt=Written(prompt.text) if self._settings.trust_input else prompt
+        )
+
+    async def _formatted(self, engine: Engine, model: ChatModel, request: ChatRequest) -> Written:
+        """A prompt that llama.cpp writes."""
+        if request.tools and request.tool_choice != "none":
+            raise _needs_jinja("tools")
+        if request.template_kwargs:
+            raise _needs_jinja("chat_template_kwargs")
+        goes_on = model.goes_on(request)
+        args = {
+            "template": self._format or model.template.source,
+            "messages": [_plain(m, f"messages[{i}]") for i, m in enumerate(request.messages)],
+            "add_generation_prompt": request.add_generation_prompt and not goes_on,
+            "continue_final": goes_on,
+        }
+        return msgspec.convert(await engine.call("format_chat", args), Written)
+
+
+def _plain(message: Any, at: str) -> tuple[str, str]:
+    if message.role not in _ROLES:
+        raise Refused(f"{at}.role: expected one of {', '.join(sorted(_ROLES))}", param=f"{at}.role")
+    if message.fields.get("tool_calls"):
+        raise _needs_jinja(f"{at}.tool_calls")
+    content = message.content
+    if isinstance(content, list):
+        return message.role, "\n".join(part["text"] for part in content)
+    return message.role, content if isinstance(content, str) else ""
+
+
+def _needs_jinja(at: str) -> Refused:
+    message = "needs a Jinja template, and llama.cpp's own formats are used"
+    return Refused(f"{at}: {message}", kind="unsupported", param=at)

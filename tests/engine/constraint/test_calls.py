@@ -1,0 +1,192 @@
+"""Every dialect's grammar: whatever is drawn from it, its own parser finds valid calls in it."""
+
+import json
+import zlib
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from corral.backend.chat.dialects import DIALECTS
+from corral.backend.chat.dialects.base import Family
+from corral.backend.chat.dialects.lark import Wish
+from corral.backend.chat.types import (
+    CallArguments,
+    CallBegin,
+    Content,
+    Part,
+    Thought,
+    Tool,
+    ToolChoice,
+)
+from corral.backend.engine.constraint import BadConstraint
+
+SHORT = {"type": "string", "maxLength": 6}
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "get_weather": {
+        "type": "object",
+        "properties": {"city": SHORT, "days": {"type": "integer", "minimum": 1, "maximum": 14}},
+        "required": ["city"],
+        "additionalProperties": False,
+    },
+    "größe": {"properties": {"unit": {"enum": ["cm", "日本", '"}']}}, "required": ["unit"]},
+    "nested": {
+        "type": "object",
+        "properties": {
+            "list": {"type": "array", "items": {"type": "boolean"}, "maxItems": 2},
+            "inner": {"type": "object", "properties": {"a": SHORT, "b": {"type": "number"}}},
+        },
+        "required": ["list", "inner"],
+        "additionalProperties": False,
+    },
+}
+TOOLS = tuple(Tool(name=name, parameters=schema) for name, schema in SCHEMAS.items())
+FAMILIES = {dialect.name: dialect for dialect in DIALECTS if isinstance(dialect, Family)}
+
+
+@pytest.fixture(params=[False, True], ids=["letters", "tokens"])
+def are_tokens(request: Any) -> bool:
+    """Whether the dialect's tags are tokens of the vocabulary."""
+    return bool(request.param)
+
+
+def _setup(new_kit: Any, name: str, are_tokens: bool) -> tuple[Any, Family, frozenset[str]]:
+    family = FAMILIES[name]
+    controls = tuple(dict.fromkeys(family.marks)) if are_tokens else ()
+    return new_kit(controls), family, frozenset(controls)
+
+
+def _start(kit: Any, family: Family, controls: frozenset[str], wish: Wish) -> Any:
+    constraint = family.grammar(wish, controls)
+    assert constraint is not None and constraint.kind == "calls"
+    return kit.compile(constraint.kind, constraint.source)
+
+
+def _read(kit: Any, family: Family, controls: frozenset[str], wish: Wish, tokens: Any) -> Any:
+    """The parts of an answer, and its calls, all complete and valid."""
+    parser = family.parser(wish, controls)
+    parts: list[Part] = [*parser.feed(*kit.said(tokens)), *parser.finish()]
+    names = [part.name for part in parts if isinstance(part, CallBegin)]
+    texts = [""] * len(names)
+    for part in parts:
+        if isinstance(part, CallArguments):
+            texts[part.index] += part.text
+    assert parser.n_calls == len(names), kit.said(tokens)
+    for name, text in zip(names, texts, strict=True):
+        jsonschema.validate(json.loads(text), {"type": "object", **SCHEMAS[name]})
+    return parts, names
+
+
+def _walks(kit: Any, start: Any, seed: str, n: int) -> list[list[int]]:
+    rng = np.random.default_rng(zlib.crc32(seed.encode()))
+    found = [walk for _ in range(3 * n) if (walk := kit.walk(start, rng, 1200)) is not None]
+    assert len(found) >= n
+    return found[:n]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("thinks", ["no", "may", "open"])
+def test_what_is_required_is_nothing_but_valid_calls(
+    new_kit: Any, name: str, are_tokens: bool, thinks: Any
+) -> None:
+    kit, family, controls = _setup(new_kit, name, are_tokens)
+    wish = Wish(tools=TOOLS, choice="required", thinks=thinks if family.think else "no")
+    start = _start(kit, family, controls, wish)
+    assert not start.may_stop and start.allows(kit.tokens("Z")[0]) == (wish.thinks == "open")
+    if wish.thinks == "open":
+        assert family.think is not None
+        start = kit.after(start, _closing(kit, "Hm.", family.think[1], controls))
+    most = 0
+    for walk in _walks(kit, start, name, 12):
+        read = replace(wish, thinks="may" if wish.thinks != "no" else "no")
+        parts, names = _read(kit, family, controls, read, walk)
+        assert names and not any(isinstance(p, Content) and p.text.strip() for p in parts)
+        most = max(most, len(names))
+    assert most > 1 or not family.is_parallel
+
+
+def _closing(kit: Any, text: str, tag: str, controls: frozenset[str]) -> list[int]:
+    tokens: list[int] = kit.tokens(text)
+    if tag in controls:
+        return [*tokens, kit.letters.pieces.index(tag.encode())]
+    return [*tokens, *kit.tokens(tag)]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_without_parallel_calls_there_is_one(new_kit: Any, name: str, are_tokens: bool) -> None:
+    kit, family, controls = _setup(new_kit, name, are_tokens)
+    wish = Wish(tools=TOOLS, choice="required", parallel=False, thinks="no")
+    for walk in _walks(kit, _start(kit, family, controls, wish), name, 4):
+        assert len(_read(kit, family, controls, wish, walk)[1]) == 1
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_what_may_call_may_say_anything_but_once_begun_a_call_is_valid(
+    new_kit: Any, name: str, are_tokens: bool
+) -> None:
+    kit, family, controls = _setup(new_kit, name, are_tokens)
+    required = Wish(tools=TOOLS, choice="required", thinks="no")
+    wish = replace(required, choice="auto")
+    start = _start(kit, family, controls, wish)
+    for text in ("", "Hello, <b>you</b>.\n", "a < b, [1] {x}", "<", "日本"):
+        state = kit.after(start, kit.tokens(text))
+        assert state is not None and state.may_stop, text
+    rng = np.random.default_rng(7)
+    n_called = 0
+    for walk in _walks(kit, _start(kit, family, controls, required), name, 5):
+        assert kit.after(start, walk) is not None, kit.said(walk)
+        for at in rng.integers(1, len(walk), 4):
+            state = kit.after(start, walk[:at])
+            if state.may_stop:
+                continue  # not begun, or complete
+            rest = kit.walk(state, rng, 900)
+            if rest is not None:
+                n_called += len(_read(kit, family, controls, wish, walk[:at] + rest)[1])
+    assert n_called > 3
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_reasoning_comes_first_where_there_may_be_some(
+    new_kit: Any, name: str, are_tokens: bool
+) -> None:
+    kit, family, controls = _setup(new_kit, name, are_tokens)
+    if family.think is None:
+        return
+    wish = Wish(tools=TOOLS, choice="required", thinks="may")
+    start = _start(kit, family, controls, wish)
+    thought = [
+        *_closing(kit, "", family.think[0], controls),
+        *_closing(kit, "I { <x", family.think[1], controls),
+    ]
+    for walk in _walks(kit, kit.after(start, thought), name, 2):
+        parts, names = _read(kit, family, controls, wish, [*thought, *walk])
+        assert names and parts[0] == Thought("I { <x")
+    auto = replace(wish, choice="auto")
+    assert kit.after(_start(kit, family, controls, auto), [*thought, *walk]) is not None
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_schema_that_cannot_be_enforced_is_named_by_its_place(kit: Any, name: str) -> None:
+    parameters = {"type": "object", "properties": {"x": {"type": "string", "format": "no-such"}}}
+    tools = (TOOLS[0], Tool(name="bad", parameters=parameters))
+    choices: tuple[tuple[ToolChoice, int], ...] = (("auto", 0), ("required", 2))
+    for choice, first in choices:
+        constraint = FAMILIES[name].grammar(
+            Wish(tools=tools, choice=choice, first=first), frozenset()
+        )
+        assert constraint is not None
+        with pytest.raises(BadConstraint) as caught:
+            kit.compile(constraint.kind, constraint.source)
+        place = f"tools[{1 + first}].function.parameters.properties.x"
+        assert caught.value.path.startswith(place)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_arguments_of_a_tool_that_is_not_strict_are_any_object(kit: Any, name: str) -> None:
+    tool = Tool(name="f", parameters={"properties": {"x": {"format": "no-such"}}}, strict=False)
+    wish = Wish(tools=(tool,), choice="required", thinks="no")
+    constraint = FAMILIES[name].grammar(wish, frozenset())
+    assert constraint is not None
+    assert not kit.compile(constraint.kind, constraint.source).may_stop
