@@ -20,6 +20,7 @@ _TOOL: Final = {
         },
     },
 }
+_BARE_TOOL: Final = {"type": "function", "function": {"name": "bare_tool"}}
 _TEXT: Final = '{"probe_key": "probe_value"}'
 _USER: Final = Message(role="user", content="probe_user")
 
@@ -32,16 +33,19 @@ WORDLESS: Final[dict[Wordless, Any]] = {"absent": UNSET, "empty": "", "null": No
 class Capabilities(Struct, frozen=True, kw_only=True):
     """What comes through a template. A field is false also where the template refuses it.
 
-    ``thinking_switch``: the variable that switches reasoning, empty when none does. ``*_content``:
-    in which form messages show. ``*_arguments``: in which form a call's arguments do;
-    ``broken_arguments``: a text that is no object is no reason to refuse. ``wordless_call``: what
-    content must be beside calls when there is none. ``needs_content``: without calls it must be
-    there, if empty.
+    ``takes_tools``: they do no harm, shown or not. ``bare_tools``: a tool needs neither a
+    description nor parameters. ``thinking_switch``: the variable that switches reasoning, empty
+    when none does. ``*_content``: in which form messages show. ``*_arguments``: in which form a
+    call's arguments do; ``broken_arguments``: a text that is no object is no reason to refuse.
+    ``wordless_call``: what content must be beside calls when there is none. ``needs_content``:
+    without calls it must be there, if empty.
     """
 
     system_role: bool
     developer_role: bool
     tools: bool
+    takes_tools: bool
+    bare_tools: bool
     tool_calls: bool
     parallel_tool_calls: bool
     tool_results: bool
@@ -68,6 +72,8 @@ def analyse(template: ChatTemplate) -> Capabilities:
         developer_role="developer" in template.source
         and "probe_system" in shows.text(_said("developer", "probe_system"), _USER),
         tools="probe_about" in shows.text(_USER, tools=[_TOOL]),
+        takes_tools=bool(shows.text(_USER, tools=[_TOOL])),
+        bare_tools="bare_tool" in shows.text(_USER, tools=[_BARE_TOOL]),
         tool_calls=bool(called),
         parallel_tool_calls=shows.call(wordless, arguments, second).count("probe_key") > 1,
         tool_results="probe_result" in (called or shows.call("empty", _TEXT)),

@@ -23,6 +23,16 @@ def fit(messages: Sequence[Message], can: Capabilities) -> list[Message]:
     return [_fit(message, can) for message in messages]
 
 
+def fit_tool(tool: dict[str, Any], can: Capabilities) -> dict[str, Any]:
+    """A tool with all members that the template reads."""
+    function = tool.get("function")
+    if can.bare_tools or not isinstance(function, dict):
+        return tool
+    given = {name: value for name, value in function.items() if value}
+    parameters = {"type": "object", "properties": {}} | given.get("parameters", {})
+    return tool | {"function": {"description": "", **given, "parameters": parameters}}
+
+
 def _fit(message: Message, can: Capabilities) -> Message:
     role = message.role
     if role == "developer" and not can.developer_role:

@@ -2,12 +2,11 @@
 
 A ``Marked`` is a str in every respect, and what its methods give carries the marks of the
 characters they took. Where these cannot be told, all of the result is marked: text of the client
-never passes for the template's own.
+never passes for the template's own. ``formatting`` has what ``%`` and ``format`` give.
 """
 
 # ruff: noqa: D102  methods of Marked do what those of str do
 
-import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from operator import index, itemgetter
@@ -21,11 +20,6 @@ Spans: TypeAlias = tuple[tuple[int, int], ...]
 #: Most marks that repeating a text may give; beyond it all of the result is marked.
 _MAX_REPEATED: Final = 10_000
 _END: Final = itemgetter(1)
-
-#: One conversion of a ``%`` format. A ``*`` takes its number from the arguments.
-_CONVERSION: Final = re.compile(
-    r"%(?:\((?P<key>[^)]*)\))?(?P<how>[#0\- +]*(?:\*|\d+)?(?:\.(?:\*|\d*))?[hlL]?(?P<kind>.))", re.S
-)
 
 
 class Marked(str):
@@ -138,12 +132,6 @@ class Marked(str):
         return marked(text, _spans([self] * n))
 
     __rmul__ = __mul__
-
-    def __mod__(self, values: Any, /) -> str:
-        return percent(self, values)
-
-    def __rmod__(self, form: Any, /) -> Any:
-        return percent(form, self) if isinstance(form, str) else NotImplemented
 
     def join(self, pieces: Iterable[str], /) -> str:
         pieces = list(pieces)
@@ -298,38 +286,3 @@ def joined(pieces: Iterable[str]) -> str:
     """``"".join(pieces)``"""
     pieces = list(pieces)
     return marked("".join(pieces), _spans(pieces))
-
-
-def percent(form: str, values: Any) -> str:
-    """``form % values``"""
-    text: str = str.__mod__(form, values)
-    if not (is_foreign(form) or is_foreign(values)) or not isinstance(text, str):
-        return text
-    return checked(text, None if is_foreign(form) else _percent(form, values))
-
-
-def _percent(form: str, values: Any) -> list[str] | None:
-    pieces, at = [], 0
-    left = iter(values if isinstance(values, tuple) else (values,))
-    for found in _CONVERSION.finditer(form):
-        pieces.append(form[at : found.start()])
-        at = found.end()
-        if found["kind"] == "%":
-            pieces.append("%")
-        elif "*" in found["how"]:
-            return None
-        else:
-            value = next(left) if found["key"] is None else values[found["key"]]
-            how = found["how"]
-            pieces.append(
-                written(value) if how == "s" else coarse(str.__mod__(f"%{how}", (value,)), value)
-            )
-    return [*pieces, form[at:]]
-
-
-def checked(text: str, pieces: list[str] | None) -> str:
-    """A text with the marks of the pieces it was made of, if these are known."""
-    if pieces is None or "".join(pieces) != text:
-        made: str = foreign(text)
-        return made
-    return marked(text, _spans(pieces))

@@ -12,7 +12,7 @@ from corral.backend.chat.dialects import choose
 from corral.backend.chat.dialects.base import Dialect
 from corral.backend.chat.dialects.generic import spelled, with_preamble
 from corral.backend.chat.dialects.lark import Wish
-from corral.backend.chat.fitting import fit, fold
+from corral.backend.chat.fitting import fit, fit_tool, fold
 from corral.backend.chat.parser import Parser, Thinks
 from corral.backend.chat.template import ChatTemplate
 from corral.backend.chat.types import ChatRequest, Content, Message, Part, Thought, Written
@@ -132,8 +132,11 @@ class ChatModel:
 
     def _variables(self, request: ChatRequest) -> dict[str, Any]:
         kwargs: dict[str, Any] = dict(request.template_kwargs)
-        if request.tools:  # as transformers does; a variable named outright wins
-            kwargs.setdefault("tools", [tool.source for tool in request.tools])
+        if (
+            request.tools and self.can.takes_tools
+        ):  # as transformers does; a variable named outright wins
+            tools = [fit_tool(tool.source, self.can) for tool in request.tools]
+            kwargs.setdefault("tools", tools)
         if self._budget_of(request) == 0:
             kwargs.setdefault("enable_thinking", False)
         return self._switched(kwargs)

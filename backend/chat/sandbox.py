@@ -4,35 +4,23 @@ of the client stays marked (see ``marked``).
 Templates come from strangers, so the usual runaways are bounded: output, ranges, repetition.
 """
 
-import functools
-import json
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, NoReturn
 
-from jinja2 import TemplateError, Undefined, filters, nodes, pass_eval_context
+from jinja2 import TemplateError, Undefined, nodes
 from jinja2.compiler import CodeGenerator, Frame, optimizeconst
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
-from jinja2.nodes import EvalContext
 from jinja2.parser import Parser
 from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 from markupsafe import Markup
 
-from corral.backend.chat.marked import (
-    Marked,
-    Safe,
-    checked,
-    coarse,
-    foreign,
-    is_foreign,
-    joined,
-    percent,
-    spans_of,
-    written,
-)
+from corral.backend.chat.filters import FILTERS
+from corral.backend.chat.formatting import Formatter, percent
+from corral.backend.chat.marked import Marked, coarse, foreign, joined, written
 
 #: Longest prompt text a template may write, in characters: twice the largest body accepted.
 MAX_CHARS: Final = 64 * 2**20
@@ -74,34 +62,6 @@ class _Undefined(Undefined):
 
     def __init__(self, hint: str | None = None, obj: Any = None, *args: Any, **more: Any) -> None:
         super().__init__(hint, str.__str__(obj) if type(obj) is Marked else obj, *args, **more)
-
-
-class _Formatter(SandboxedFormatter):
-    """``str.format``, with marks."""
-
-    def vformat(self, form: str, args: Any, kwargs: Any) -> str:
-        text = super().vformat(form, args, kwargs)
-        if not (is_foreign(form) or is_foreign(args) or is_foreign(kwargs)):
-            return text
-        return checked(text, None if is_foreign(form) else self._pieces(form, args, kwargs))
-
-    def _pieces(self, form: str, args: Any, kwargs: Any) -> list[str] | None:
-        pieces, n_unnamed = list[str](), 0
-        for literal, name, how, conversion in self.parse(form):
-            pieces.append(literal)
-            if name is None:
-                continue
-            if how and "{" in how:
-                return None
-            if not name:
-                name, n_unnamed = str(n_unnamed), n_unnamed + 1
-            value, _ = self.get_field(name, args, kwargs)
-            if isinstance(value, str) and not how and not conversion:
-                pieces.append(written(value))
-            else:
-                value, whose = self.convert_field(value, conversion), value
-                pieces.append(coarse(self.format_field(value, how or ""), whose))
-        return pieces
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
@@ -165,7 +125,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         wrapped = super().wrap_str_format(value)
         if wrapped is None or isinstance(value.__self__, Markup):
             return wrapped
-        form, formatter = value.__self__, _Formatter(self)
+        form, formatter = value.__self__, Formatter(self)
         if value.__name__ == "format_map":
             return lambda mapping: formatter.vformat(form, (), mapping)
         return lambda *args, **kwargs: formatter.vformat(form, args, kwargs)
@@ -173,111 +133,6 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
 def _foreign_result(call: Callable[..., str]) -> Callable[..., str]:
     return lambda *args, **kwargs: foreign(call(*args, **kwargs))
-
-
-# --- filters --------------------------------------------------------------------------------------
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else written(value)
-
-
-def _on_text(apply: Callable[..., str]) -> Callable[..., str]:
-    """A filter that is a method of texts, for values of any kind."""
-    return functools.wraps(apply)(lambda value, *args, **more: apply(_text(value), *args, **more))
-
-
-def _remade(apply: Callable[..., Any]) -> Callable[..., Any]:
-    """A filter that writes a new text, all of it the client's if anything it was made of is."""
-
-    @functools.wraps(apply)
-    def remake(*args: Any, **more: Any) -> Any:
-        text = apply(*args, **more)
-        if isinstance(text, Markup):
-            mine = None if is_foreign(args) or is_foreign(more) else ()
-            return Safe(text, spans=mine)
-        return coarse(text, args, more)
-
-    return remake
-
-
-def _tojson(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    # Jinja's own filter escapes <, > and & for HTML, which would change the prompt.
-    return json.dumps(
-        value,
-        ensure_ascii=ensure_ascii,
-        indent=indent,
-        separators=separators,
-        sort_keys=sort_keys,
-    )
-
-
-def _safe(value: Any) -> Markup:
-    return value if isinstance(value, Markup) else Safe(value, spans=spans_of(written(value)))
-
-
-def _title(value: Any) -> str:
-    text, made = _text(value), filters.do_title(_text(value))
-    return Marked(made, spans_of(text)) if len(made) == len(text) else coarse(made, text)
-
-
-def _indent(s: str, width: Any = 4, first: bool = False, blank: bool = False) -> str:
-    text = filters.do_indent(s, width, first, blank)
-    if not isinstance(s, Marked):
-        return coarse(text, s, width)
-    space = width if isinstance(width, str) else " " * width
-    head, *rest = (s + "\n").splitlines()
-    lines = [space + line if line or blank else line for line in rest]
-    return checked(text, [space if first else "", Marked("\n", ()).join([head, *lines])])
-
-
-@pass_eval_context
-def _join(context: EvalContext, value: Any, d: Any = "", attribute: Any = None) -> str:
-    if context.autoescape:
-        return str(filters.do_join(context, value, d, attribute))
-    if attribute is not None:
-        value = map(filters.make_attrgetter(context.environment, attribute), value)
-    return Marked(written(d), spans_of(written(d))).join(map(written, value))
-
-
-@pass_eval_context
-def _replace(context: EvalContext, s: str, old: str, new: str, count: int | None = None) -> str:
-    if context.autoescape:
-        return filters.do_replace(context, s, old, new, count)
-    text, most = written(s), -1 if count is None else count
-    return Marked(text, spans_of(text)).replace(written(old), written(new), most)
-
-
-def _format(value: Any, *args: Any, **kwargs: Any) -> str:
-    if (args and kwargs) or isinstance(value, Markup):
-        return filters.do_format(value, *args, **kwargs)
-    return percent(_text(value), kwargs or args)
-
-
-_REMADE: Final = (
-    *("e", "escape", "forceescape", "pprint", "striptags", "urlencode", "urlize", "wordwrap"),
-    "xmlattr",
-)
-FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
-    **{name: _remade(filters.FILTERS[name]) for name in _REMADE},
-    **{
-        name: _on_text(filters.FILTERS[name])
-        for name in ("capitalize", "center", "lower", "string", "trim", "upper")
-    },
-    "format": _format,
-    "indent": _indent,
-    "join": _join,
-    "replace": _replace,
-    "safe": _safe,
-    "title": _title,
-    "tojson": _remade(_tojson),
-}
 
 
 # --- globals --------------------------------------------------------------------------------------
@@ -288,7 +143,7 @@ def _raise_exception(message: str) -> NoReturn:
 
 
 def _strftime_now(format: str) -> str:
-    return datetime.now().strftime(format)
+    return coarse(datetime.now().strftime(format), format)
 
 
 class _Namespace(Namespace):
@@ -312,7 +167,7 @@ def _check_name(name: Any) -> None:
 GLOBALS: Final[Mapping[str, Any]] = {
     "namespace": _Namespace,
     "raise_exception": _raise_exception,
-    "strftime_now": _remade(_strftime_now),
+    "strftime_now": _strftime_now,
 }
 
 

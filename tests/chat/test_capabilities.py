@@ -8,7 +8,7 @@ import pytest
 from msgspec import UNSET
 
 from corral.backend.chat.capabilities import Capabilities, analyse
-from corral.backend.chat.fitting import fit, fold
+from corral.backend.chat.fitting import fit, fit_tool, fold
 from corral.backend.chat.template import CHATML, ChatTemplate
 from corral.backend.chat.types import Message
 
@@ -185,3 +185,45 @@ def test_messages_with_calls_or_names_are_not_joined() -> None:
     can = analysed(CHATML)
     turns = [Message(role="user", content="a", fields={"name": "x"}), *talk(("user", "b"))]
     assert fold(turns, can) == (turns, ())
+
+
+@pytest.mark.parametrize("path", sorted(DATA.glob("*.jinja")), ids=lambda path: path.stem)
+def test_calls_as_openais_clients_send_them_show_in_every_template_that_has_calls(
+    path: Path,
+) -> None:
+    template = ChatTemplate(path.read_text(), bos_token="", eos_token="", may_queue=True)
+    can = analyse(template)
+    function = {"name": "weather", "arguments": '{"city": "Bern"}'}
+    call = {"id": "call12345", "type": "function", "function": function}
+    result = {"tool_call_id": "call12345", "name": "weather"}
+    turns = [
+        *talk(("user", "Weather?")),
+        Message(role="assistant", content=None, fields={"tool_calls": [call], "refusal": None}),
+        Message(role="tool", content="sun", fields=result),
+    ]
+    tools = [{"type": "function", "function": {"name": "weather"}}]
+    if can.tool_calls:
+        variables = {"tools": [fit_tool(tool, can) for tool in tools]} if can.takes_tools else {}
+        prompt = template.render(
+            fit(turns, can), add_generation_prompt=True, kwargs=variables, keep_null=True
+        )
+        assert "Bern" in prompt.text
+        assert "sun" in prompt.text
+        assert "None" not in prompt.text.split("Weather?")[1]
+
+
+def test_a_tool_gets_the_members_that_a_template_reads() -> None:
+    tool = {"type": "function", "function": {"name": "f", "description": None}}
+    picky = (
+        "{{ messages[0].content }}{% for t in tools %}{{ t.function.name }}"
+        "{{ t.function.description + '' }}{{ t.function.parameters.properties | length }}"
+        "{% endfor %}"
+    )
+    made = fit_tool(tool, analysed(picky))
+    assert made["function"] == {
+        "description": "",
+        "name": "f",
+        "parameters": {"type": "object", "properties": {}},
+    }
+    plain = "{{ messages[0].content }}{{ tools | tojson }}"
+    assert fit_tool(tool, analysed(plain)) is tool

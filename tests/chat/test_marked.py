@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corral.backend.chat.marked import Marked, foreign, joined, percent, spans_of
+from corral.backend.chat.formatting import percent
+from corral.backend.chat.marked import Marked, foreign, joined, spans_of
 
 OURS = "abcxyz_ \n"
 THEIRS = "ABCXYZ-\t"

@@ -179,6 +179,11 @@ COARSE = [
     "{{ c.encode().decode() }}{{ c | wordwrap(3) }}{{ c | urlize }}",
     "{{ c | e }}{{ ('<a>' ~ c) | e }}{{ (c | e) + '<b>' }}",
     "{{ c | striptags }}{{ (c | safe) + '<b>' }}",
+    "{% autoescape true %}{{ c }}{{ c ~ '<' }}{{ [c, '<'] | join }}{% endautoescape %}",
+    "{% autoescape true %}{% set x = c ~ '<' %}{{ x }}{% endautoescape %}{{ x }}",
+    "{% autoescape true %}{% set x %}{{ c }}{% endset %}{{ x | replace('a', c) }}"
+    "{% endautoescape %}",
+    "{{ c | e | upper }}{{ (c | e).split(' ') | join }}{{ '%s' % (c | e) }}{{ (c | e) ~ '' }}",
     "{{ {c: 1}.items() | list }}{{ {'x': c}.values() | string }}",
 ]
 
