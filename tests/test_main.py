@@ -95,10 +95,10 @@ def test_what_changes_nothing_is_said_once_at_the_start(
 ) -> None:
     monkeypatch.setenv("LLAMA_ARG_MMPROJ", "x")
     (tmp_path / "file").write_text("in the way")  # so that it ends
-    flags = ["--jinja", "-cb", "--jinja", "--data-dir", str(tmp_path / "file")]
+    flags = ["-kvu", "-cb", "-kvu", "--data-dir", str(tmp_path / "file")]
     _, _, err = ended(["serve", "--fake", *flags], capsys)
     lines = err.splitlines()
-    assert [line.split()[1] for line in lines[:3]] == ["--jinja", "-cb", "LLAMA_ARG_MMPROJ"]
+    assert [line.split()[1] for line in lines[:3]] == ["-kvu", "-cb", "LLAMA_ARG_MMPROJ"]
     assert len(lines) == 4
 
 

@@ -38,6 +38,7 @@ CHATS: list[list[tuple[str, str]]] = [
     [("user", " \n a\t\n "), ("assistant", "  b  "), ("user", "")],
     [("user", "user"), ("assistant", "[INST]"), ("user", "é☃ <|im_end|>")],
     [("user", "a"), ("user", "b"), ("assistant", "c"), ("assistant", "d")],
+    [("system", ""), ("user", ""), ("system", " "), ("user", "x")],
 ]
 
 

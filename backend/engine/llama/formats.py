@@ -38,7 +38,15 @@ def format_chat(
     """The prompt for messages, each a role and a text. ``template`` is the name of a format, or a
     Jinja template that llama.cpp recognises one in. With ``continue_final`` it ends in the last
     message's text. Raises ``UnknownFormat`` and ``Unspoken``."""
-    marked = [(role, f"{_EDGE}\x01{i}\x01{_EDGE}") for i, (role, _) in enumerate(messages)]
+    last = len(messages) - 1
+    # What holds nothing but white space is no danger, and some formats leave it out.
+    space = _SPACE.replace(_EDGE, "")
+    blank = {i for i, (_, said) in enumerate(messages) if not said.strip(space)}
+    blank -= {last} if continue_final else set()
+    marked = [
+        (role, said if i in blank else f"{_EDGE}\x01{i}\x01{_EDGE}")
+        for i, (role, said) in enumerate(messages)
+    ]
     shape = _apply(template, marked, add_generation_prompt=add_generation_prompt)
     text, at, foreign, seen = "", 0, list[tuple[int, int]](), set[int]()
     for place in _PLACE.finditer(shape):
@@ -52,10 +60,10 @@ def format_chat(
         text += said
         at = place.end()
         seen.add(index)
-        if continue_final and index == len(messages) - 1:
+        if continue_final and index == last:
             return Written(text, tuple(foreign))
     for index in range(len(messages)):
-        if index not in seen:
+        if index not in seen | blank:
             raise Unspoken(index)
     return Written(text + shape[at:], tuple(foreign))
 
