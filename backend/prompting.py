@@ -5,10 +5,13 @@ import logging
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
+from corral.backend.chat.fitting import one_text
+from corral.backend.chat.media import Places
 from corral.backend.chat.model import ChatModel, Prepared
 from corral.backend.chat.template import CHATML, ChatTemplate
-from corral.backend.chat.types import ChatRequest, Written
+from corral.backend.chat.types import ChatRequest, Message, Written
 from corral.backend.engine.messages import ModelInfo
 from corral.backend.errors import Refused
 from corral.backend.pool import Engine
@@ -95,7 +98,7 @@ class Prompting:
             return model, model.prepare(request)
         prompt = await self._formatted(engine, model, request)
         return model, Prepared(
-            prompt=Written(prompt.text) if self._settings.trust_input else prompt
+            prompt=replace(prompt, foreign=()) if self._settings.trust_input else prompt
         )
 
     async def _formatted(self, engine: Engine, model: ChatModel, request: ChatRequest) -> Written:
@@ -105,23 +108,25 @@ class Prompting:
         if request.template_kwargs:
             raise _needs_jinja("chat_template_kwargs")
         goes_on = model.goes_on(request)
+        places = Places(len(request.sources))
+        messages = [_plain(m, f"messages[{i}]", places) for i, m in enumerate(request.messages)]
         args = {
             "template": self._format or model.template.source,
-            "messages": [_plain(m, f"messages[{i}]") for i, m in enumerate(request.messages)],
+            "messages": messages,
             "add_generation_prompt": request.add_generation_prompt and not goes_on,
             "continue_final": goes_on,
         }
-        return msgspec.convert(await engine.call("format_chat", args), Written)
+        return places.find(msgspec.convert(await engine.call("format_chat", args), Written))
 
 
-def _plain(message: Any, at: str) -> tuple[str, str]:
+def _plain(message: Message, at: str, places: Places) -> tuple[str, str]:
     if message.role not in _ROLES:
         raise Refused(f"{at}.role: expected one of {', '.join(sorted(_ROLES))}", param=f"{at}.role")
     if message.fields.get("tool_calls"):
         raise _needs_jinja(f"{at}.tool_calls")
-    content = message.content
+    content = places.mark([message])[0].content
     if isinstance(content, list):
-        return message.role, "\n".join(part["text"] for part in content)
+        return message.role, one_text([part["text"] for part in content], places.is_mark)
     return message.role, content if isinstance(content, str) else ""
 
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from corral.backend import pool as pools
 from corral.backend.chat.capabilities import Capabilities
+from corral.backend.chat.media import shown
 from corral.backend.chat.model import Prepared, Turn
 from corral.backend.chat.types import (
     ChatRequest,
@@ -115,10 +116,12 @@ class Service:
         tokens: list[int] = await self._pool.get(None).call("tokenize_prompt", {"prompt": prompt})
         return tokens
 
-    async def as_text(self, prompt: Prompt) -> str:
-        """A prompt as text, to be shown."""
+    async def as_text(self, prompt: Prompt | Written) -> str:
+        """A prompt as text, to be shown, with ``MARKER`` for its pictures and sounds."""
         if isinstance(prompt, str):
             return prompt
+        if isinstance(prompt, Written):
+            return shown(prompt)
         tokens = await self.tokenize(prompt, add_special=False, parse_special=True)
         return await self.detokenize(tokens)
 

@@ -3,8 +3,9 @@
 What a template cannot say in any form may be folded into what it can, for those who ask for that.
 """
 
+import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import UNSET
@@ -14,13 +15,16 @@ from corral.backend.chat.capabilities import WORDLESS, Capabilities
 from corral.backend.chat.types import Message
 
 
-def fit(messages: Sequence[Message], can: Capabilities) -> list[Message]:
+def fit(
+    messages: Sequence[Message], can: Capabilities, is_mark: Callable[[str], bool] = lambda _: False
+) -> list[Message]:
     """The conversation as the template takes it. Members that are null are left out.
 
     Developers are the system, for templates that do not know them; a call's arguments are objects
-    or texts, and content is text, parts, or what stands for nothing.
+    or texts, and content is text, parts, or what stands for nothing. Parts that become one text are
+    lines of it, but for those that stand for pictures and sounds (``is_mark``), as in llama-server.
     """
-    return [_fit(message, can) for message in messages]
+    return [_fit(message, can, is_mark) for message in messages]
 
 
 def fit_tool(tool: dict[str, Any], can: Capabilities) -> dict[str, Any]:
@@ -33,7 +37,7 @@ def fit_tool(tool: dict[str, Any], can: Capabilities) -> dict[str, Any]:
     return tool | {"function": {"description": "", **given, "parameters": parameters}}
 
 
-def _fit(message: Message, can: Capabilities) -> Message:
+def _fit(message: Message, can: Capabilities, is_mark: Callable[[str], bool]) -> Message:
     role = message.role
     if role == "developer" and not can.developer_role:
         role = "system"
@@ -41,7 +45,10 @@ def _fit(message: Message, can: Capabilities) -> Message:
     calls = fields.get("tool_calls")
     if isinstance(calls, list):
         fields["tool_calls"] = [_fit_call(call, can) for call in calls]
-    content = _fit_content(message.content, can, has_calls=bool(calls) and can.tool_calls)
+    content = message.content
+    if isinstance(content, list) and not can.typed_content:
+        content = one_text([part["text"] for part in content], is_mark)
+    content = _fit_content(content, can, has_calls=bool(calls) and can.tool_calls)
     return Message(role=role, content=content, fields=fields)
 
 
@@ -50,11 +57,17 @@ def _fit_content(content: Any, can: Capabilities, *, has_calls: bool) -> Any:
         if has_calls:
             return WORDLESS[can.wordless_call]
         return "" if can.needs_content else UNSET
-    if isinstance(content, list) and not can.typed_content:
-        return "\n".join(part["text"] for part in content)
     if isinstance(content, str) and can.typed_content and not can.string_content:
         return [{"type": "text", "text": content}]
     return content
+
+
+def one_text(texts: list[str], is_mark: Callable[[str], bool]) -> str:
+    """Texts as one, with a line break between two that are no marks."""
+    pieces = texts[:1]
+    for last, text in itertools.pairwise(texts):
+        pieces += [text] if is_mark(last) or is_mark(text) else ["\n", text]
+    return "".join(pieces)
 
 
 def _fit_call(call: Any, can: Capabilities) -> Any:

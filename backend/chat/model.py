@@ -13,6 +13,7 @@ from corral.backend.chat.dialects.base import Dialect
 from corral.backend.chat.dialects.generic import spelled, with_preamble
 from corral.backend.chat.dialects.lark import Wish
 from corral.backend.chat.fitting import fit, fit_tool, fold
+from corral.backend.chat.media import Places
 from corral.backend.chat.parser import Parser, Thinks
 from corral.backend.chat.template import ChatTemplate
 from corral.backend.chat.types import ChatRequest, Content, Message, Part, Thought, Written
@@ -87,7 +88,10 @@ class ChatModel:
         """The prompt a conversation becomes. Raises Refused with the template's objection."""
         goes_on = self.goes_on(request)
         kwargs = self._variables(request)
-        messages: Sequence[Message] = fit(request.messages, self._forms)
+        places = Places(len(request.sources))
+        messages: Sequence[Message] = fit(
+            places.mark(request.messages), self._forms, places.is_mark
+        )
         # A template that knows no tools would drop them, and what was called and answered.
         messages = [spelled(m) if self._is_lost(m) else m for m in messages]
         if not self.can.tools and request.tools and request.tool_choice != "none":
@@ -100,8 +104,9 @@ class ChatModel:
             if not (self._folds and folded):
                 raise
             prompt = self._write(messages, request, kwargs, goes_on=goes_on)
+        prompt = places.find(prompt)
         return Prepared(
-            prompt=Written(prompt.text) if self._trusts else prompt,
+            prompt=replace(prompt, foreign=()) if self._trusts else prompt,
             folded=folded,
             is_thinking=goes_on and _only_thought(request.messages[-1]),
         )

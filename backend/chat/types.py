@@ -5,6 +5,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import UNSET, Struct, UnsetType
 
 from corral.backend.engine.messages import Constraint, FinishKind, Sampling, TokenProbs
+from corral.backend.engine.messages import Media as Media
 from corral.backend.engine.messages import Written as Written
 from corral.backend.values import ReasoningFormat
 
@@ -106,12 +107,24 @@ class Tool(Struct, frozen=True, kw_only=True):
     source: dict[str, Any] = {}
 
 
+class Source(Struct, frozen=True, kw_only=True):
+    """Where a picture or a sound comes from, as a client gave it: a ``url`` (``data:``, ``http(s):``
+    or ``file:``) or, without one, ``data`` as it was uploaded. ``param`` is what the client calls
+    the place."""
+
+    kind: Literal["image", "audio"]
+    param: str
+    url: str = ""
+    data: bytes = b""
+
+
 class Message(Struct, frozen=True, kw_only=True):
     """One turn of a conversation, as a chat template sees it.
 
     ``fields`` are the members the client sent beside ``role`` and ``content`` (``name``,
     ``tool_calls``, ``reasoning_content``), handed to the template. ``content`` may be a list of
-    parts, each with a ``text``; UNSET means the member was absent, ``None`` that it was null.
+    parts, ``{"type": "text", "text": …}`` or ``{"type": "media", "index": i}`` for source ``i`` of
+    the request; UNSET means the member was absent, ``None`` that it was null.
     """
 
     role: str
@@ -126,6 +139,7 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     ``parallel_tool_calls`` None: as the template can. ``thinking_budget`` is the most tokens of
     reasoning, -1 without limit, None the server's default, as for ``reasoning_format``.
     ``continue_final``: the last message is an assistant's and goes on; None: when it is one.
+    ``sources``: its pictures and sounds, in the order in which its messages show them.
     """
 
     messages: tuple[Message, ...]
@@ -141,6 +155,7 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     reasoning_format: ReasoningFormat | None = None
     thinking_budget: int | None = None
     continue_final: bool | None = None
+    sources: tuple[Source, ...] = ()
 
 
 #: A raw prompt: text, or token ids and texts mixed.
@@ -148,9 +163,12 @@ Prompt: TypeAlias = str | list[int | str]
 
 
 class CompletionRequest(Struct, frozen=True, kw_only=True):
-    """Raw prompts to continue, each ``n`` times. Answer ``i * n + j`` is prompt i's choice j."""
+    """Raw prompts to continue, each ``n`` times. Answer ``i * n + j`` is prompt i's choice j.
+    ``sources``: the pictures and sounds of each prompt, which is then ``Written`` with as many
+    ``places``; empty: none has any."""
 
-    prompts: tuple[Prompt, ...]
+    prompts: tuple[Prompt | Written, ...]
+    sources: tuple[tuple[Source, ...], ...] = ()
     params: Params = Params()
     model: str | None = None
     n: int = 1

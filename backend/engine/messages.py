@@ -87,7 +87,9 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
     most tokens of an input that is computed whole; 0: the model's longest.
     ``lora``: adapter files and scales. ``cache_ram_mib`` -1: without limit, 0: no prefixes in host
     memory. ``slot_save_path`` and ``cache_disk``: folders, empty: none. ``llama``: how llama.cpp
-    loads the model."""
+    loads the model. ``mmproj``: the file of a projector for pictures and sounds, empty: none;
+    ``image_min_tokens`` and ``image_max_tokens`` -1: as it says, for those that take pictures of
+    any size; ``media_cache_mib``: host memory for what pictures and sounds became."""
 
     model: str
     n_ctx: int = 0
@@ -109,19 +111,39 @@ class EngineConfig(Struct, frozen=True, kw_only=True):
     cache_disk: str = ""
     cache_disk_mib: int = 4096
     llama: LlamaOptions = LlamaOptions()
+    mmproj: str = ""
+    mmproj_offload: bool = True
+    image_min_tokens: int = -1
+    image_max_tokens: int = -1
+    media_cache_mib: int = 256
     fake: bool = False
 
 
 # --- server -> engine -------------------------------------------------------------------------
 
 
+class Media(Struct, frozen=True, kw_only=True):
+    """A picture or a sound, verified and decoded. ``data`` of a picture: ``width * height`` pixels
+    of 3 bytes RGB, row by row from the top; of a sound: little-endian float32 samples of one
+    channel at ``ModelInfo.audio_rate``. ``key``: the SHA-256 of what it was decoded from, in hex.
+    """
+
+    kind: Literal["image", "audio"]
+    key: str
+    data: bytes
+    width: int = 0
+    height: int = 0
+
+
 class Written(Struct, frozen=True):
     """A rendered prompt. ``foreign`` are the ranges ``[start, end)`` of its characters, ascending
     and apart, that came from the client and not from the template: no token of special meaning is
-    found in them, nor across their ends."""
+    found in them, nor across their ends. ``places``: how many characters stand before each of its
+    pictures and sounds (``Add.media``), ascending."""
 
     text: str
     foreign: tuple[tuple[int, int], ...] = ()
+    places: tuple[int, ...] = ()
 
 
 #: A prompt: text, token ids and texts mixed, or what a template wrote.
@@ -158,7 +180,8 @@ class Add(Struct, tag="add", frozen=True, kw_only=True, omit_defaults=True):
     None those in force. ``prompt_probs`` reports the prompt's own tokens with their probabilities
     (``PromptProbs``), which computes all of it. ``joins`` marks one more answer of a request that
     has its place already: a full queue does not refuse it. ``marks`` are tags to be told of
-    when they are generated as one token (see ``Delta``).
+    when they are generated as one token (see ``Delta``). ``media``: one for each of the prompt's
+    ``places``; each takes as many tokens of the prompt as the projector makes of it.
     """
 
     id: int
@@ -179,6 +202,7 @@ class Add(Struct, tag="add", frozen=True, kw_only=True, omit_defaults=True):
     joins: bool = False
     marks: tuple[str, ...] = ()
     thinking: Thinking | None = None
+    media: tuple[Media, ...] = ()
 
 
 class Embed(Struct, tag="embed", frozen=True, kw_only=True, omit_defaults=True):
@@ -236,7 +260,8 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
     ``generates``: it continues text. ``pooling``: it computes vectors of ``n_embd_out`` numbers
     from inputs of at most ``n_input`` tokens; None: it does not. ``ranks``: it scores documents.
     ``chat_template_tool_use``: the one for conversations with tools, where there are two.
-    ``special_tokens``: the texts of all control and user-defined tokens."""
+    ``special_tokens``: the texts of all control and user-defined tokens. ``vision``, ``audio``: it
+    takes pictures, sounds (at ``audio_rate`` samples a second)."""
 
     path: str
     architecture: str
@@ -268,6 +293,9 @@ class ModelInfo(Struct, frozen=True, kw_only=True):
     n_embd_out: int = 0
     n_input: int = 0
     special_tokens: list[str] = []
+    vision: bool = False
+    audio: bool = False
+    audio_rate: int = 0
 
 
 class Loading(Struct, tag="loading", frozen=True):
