@@ -108,9 +108,9 @@ class Tool(Struct, frozen=True, kw_only=True):
 
 
 class Source(Struct, frozen=True, kw_only=True):
-    """Where a picture or a sound comes from, as a client gave it: a ``url`` (``data:``, ``http(s):``
-    or ``file:``) or, without one, ``data`` as it was uploaded. ``param`` is what the client calls
-    the place."""
+    """Where a picture or a sound comes from, as a client gave it: a ``url`` (``data:``, ``http:``,
+    ``https:``, ``file:``) or, without one, ``data`` as it was uploaded. ``param`` is what the
+    client calls the place."""
 
     kind: Literal["image", "audio"]
     param: str
