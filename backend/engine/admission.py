@@ -7,7 +7,7 @@ import math
 import random
 from array import array
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -19,7 +19,17 @@ from corral.backend.engine.constraint import (
     Vocabulary,
     compile_constraint,
 )
-from corral.backend.engine.messages import Add, Constraint, Failed, LoraInfo, Prompt, Sampling
+from corral.backend.engine.media import BadMedia, Layout, Part, Reading
+from corral.backend.engine.messages import (
+    Add,
+    Constraint,
+    Failed,
+    LoraInfo,
+    Media,
+    Prompt,
+    Sampling,
+    Written,
+)
 from corral.backend.engine.reasoning import Reasoning, marked
 
 #: Compiled constraints kept for requests that ask for the same again.
@@ -37,8 +47,12 @@ class Words(Protocol):
 
     @property
     def eog_tokens(self) -> frozenset[int]: ...
+    @property
+    def row_bytes(self) -> int: ...
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]: ...
     def tokenize_prompt(self, prompt: Prompt) -> list[int]: ...
+    def tokenize_stretches(self, prompt: Written) -> list[list[int]]: ...
+    def see(self, media: Media) -> list[Part]: ...
     def piece(self, token: int, *, special: bool = False) -> bytes: ...
     def sampler(
         self,
@@ -59,13 +73,15 @@ class Admitted(NamedTuple):
     constraint: Constrained | None
     marks: Mapping[int, str] = MappingProxyType({})
     reasoning: Reasoning | None = None
+    layout: Layout | None = None
 
 
 class Admission:
-    """Decides on requests. Owned by one thread."""
+    """Decides on requests. Owned by one thread. ``media_bytes``: see ``media.Reading``."""
 
-    def __init__(self, words: Words, n_slots: int) -> None:
+    def __init__(self, words: Words, n_slots: int, *, media_bytes: int = 256 << 20) -> None:
         self._words = words
+        self._reading = Reading(words, max_bytes=media_bytes)
         self._n_slots = n_slots
         self._vocabulary = Vocabulary(words)
         self._compiled: OrderedDict[Constraint, Constrained] = OrderedDict()
@@ -76,7 +92,10 @@ class Admission:
 
     def admit(self, add: Add) -> Admitted | Failed:
         """A request with all it needs, or why it cannot run."""
-        tokens = self._words.tokenize_prompt(add.prompt)
+        try:
+            tokens, layout = self._reading.read(add.prompt, add.media)
+        except BadMedia as error:
+            return Failed(add.id, "invalid", str(error), param="prompt")
         bias = self._resolve_bias(add.sampling)
         problem = self._problem(add, tokens, bias)
         if problem is not None:
@@ -89,19 +108,24 @@ class Admission:
                 return Failed(add.id, "invalid", str(error), param=error.path)
         seed = random.getrandbits(31) if add.sampling.seed is None else add.sampling.seed
         stages = sampling.chain(add.sampling, bias, seed=seed, n_ctx=self._words.n_ctx)
+        text = tokens if layout is None else [token for token in tokens if token >= 0]
         sampler = self._words.sampler(
-            stages, array("i", tokens), add.sampling.n_probs, add.sampling.post_sampling_probs
+            stages, array("i", text), add.sampling.n_probs, add.sampling.post_sampling_probs
         )
         marks = marked(self._words, add.marks)
         reasoning = None if add.thinking is None else Reasoning(add.thinking, self._words)
-        return Admitted(add, tokens, seed, sampler, constraint, marks, reasoning)
+        return Admitted(add, tokens, seed, sampler, constraint, marks, reasoning, layout)
+
+    def tokens(self, prompt: Prompt, media: Sequence[Media]) -> list[int]:
+        """The tokens of a prompt as a request would read them. Raises ``BadMedia``."""
+        return self._reading.read(prompt, media)[0]
 
     def _problem(self, add: Add, tokens: list[int], bias: list[tuple[int, float]]) -> Failed | None:
         n, n_ctx, n_vocab = len(tokens), self._words.n_ctx, self._words.n_vocab
         if n == 0:
             return Failed(add.id, "invalid", "the prompt holds no tokens", param="prompt")
         outside = f"token ids must be from 0 to {n_vocab - 1}"
-        if any(not 0 <= t < n_vocab for t in tokens):
+        if not add.media and any(not 0 <= t < n_vocab for t in tokens):
             return Failed(add.id, "invalid", outside, param="prompt")
         if any(not 0 <= t < n_vocab for t, _ in bias):
             return Failed(add.id, "invalid", outside, param="logit_bias")
@@ -110,6 +134,9 @@ class Admission:
             return Failed(add.id, "invalid", message, param="id_slot")
         if (problem := self._lora_problem(add)) is not None:
             return Failed(add.id, "invalid", problem, param="lora")
+        if add.media and add.prompt_probs:
+            message = "probabilities of a prompt with pictures or sounds cannot be had"
+            return Failed(add.id, "invalid", message, param="prompt_probs")
         if n >= n_ctx:
             message = f"the prompt has {n} tokens; the context holds {n_ctx}, answer included"
             extra = {"n_prompt_tokens": n, "n_ctx": n_ctx}

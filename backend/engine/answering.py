@@ -139,7 +139,8 @@ class Answering:
         if sequence.lines.has_ended or 0 < add.max_tokens <= sequence.n_generated:
             return self.end(sequence, "limit")
         if len(sequence.tokens) >= self.runner.n_ctx:
-            if not add.context_shift:
+            # Positions of pictures cannot be moved (llama-server does not shift with them either).
+            if not add.context_shift or sequence.layout is not None:
                 return self.end(sequence, "limit", truncated=True)
             self._shift(sequence)
         return None

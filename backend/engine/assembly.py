@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,8 @@ from corral.backend.engine.embedding import Embedder, EmbeddingCore
 from corral.backend.engine.fake_embedding import FakeEmbedder
 from corral.backend.engine.llama.embedding import EmbeddingModel
 from corral.backend.engine.llama.header import Header, read_header
+from corral.backend.engine.llama.media import Projector
+from corral.backend.engine.llama.placing import uses_gpu
 from corral.backend.engine.messages import EngineConfig, ModelInfo, Output
 from corral.backend.engine.pace import PromptBudget, Threads
 
@@ -70,11 +73,24 @@ def _load(config: EngineConfig, path: Path, loading: dict[str, Any]) -> llama.Ll
         flash_attn=config.flash_attn,
         lora=config.lora,
         options=config.llama,
+        mmproj=functools.partial(_projector, config) if config.mmproj else None,
         **loading,
     )
     if config.llama.warmup:
         runner.warm_up()
     return runner
+
+
+def _projector(config: EngineConfig, model: Any) -> Projector:
+    return Projector(
+        Path(config.mmproj),
+        model,
+        n_batch=max(config.n_batch, config.n_slots + N_CACHED_PREFIXES),
+        n_threads=config.n_threads or usable_cpus(),
+        use_gpu=config.mmproj_offload and uses_gpu(config.llama),
+        image_min_tokens=config.image_min_tokens,
+        image_max_tokens=config.image_max_tokens,
+    )
 
 
 def _options(config: EngineConfig) -> dict[str, Any]:
@@ -111,6 +127,7 @@ def _scripted(config: EngineConfig, on_started: Started) -> Assembly:
         n_batch=max(config.n_slots, min(config.n_batch, 64)),
         step_ms=2.0,
         lora=config.lora,
+        vision=bool(config.mmproj),
     )
     budget = _budget(config, runner)
     generation = _generation(config, runner, budget, on_started)
@@ -144,6 +161,7 @@ def _generation(
         budget=budget,
         threads=Threads(usable_cpus(), fixed=config.n_threads),
         on_started=on_started,
+        media_bytes=config.media_cache_mib << 20,
     )
     core.memory.configure(config)
     core.prepare()

@@ -7,18 +7,22 @@ import logging
 import math
 import time
 from collections.abc import Callable
+from collections.abc import Sequence as Several
 
 from corral.backend.engine.admission import Admission, Admitted
 from corral.backend.engine.answering import Answering
 from corral.backend.engine.llama import DecodeFailed, KvFull, Row
+from corral.backend.engine.media import BadMedia, position
 from corral.backend.engine.memory import Memory
 from corral.backend.engine.messages import (
     Add,
     Counters,
     Delta,
     Failed,
+    Media,
     Output,
     Progress,
+    Prompt,
     SlotRow,
     Snapshot,
     Step,
@@ -61,6 +65,7 @@ class EngineCore:
         clock: Callable[[], float] = time.perf_counter,
         on_started: Callable[[list[Output]], None] | None = None,
         tier: Tier | None = None,
+        media_bytes: int = 256 << 20,
     ) -> None:
         self.runner = runner
         self.scheduler = Scheduler(
@@ -75,7 +80,7 @@ class EngineCore:
         )
         self.memory = Memory(runner, self.scheduler)
         self.n_slots = n_slots
-        self._admission = Admission(runner, n_slots)
+        self._admission = Admission(runner, n_slots, media_bytes=media_bytes)
         self._max_open = n_slots + max_queue
         self._budget = budget
         self._threads = threads
@@ -100,9 +105,13 @@ class EngineCore:
         self._n_admitted += isinstance(admitted, Admitted)
         return admitted
 
+    def prompt_tokens(self, prompt: Prompt, media: Several[Media]) -> list[int]:
+        """A prompt's tokens; for ``admit``'s thread. Raises ``BadMedia``."""
+        return self._admission.tokens(prompt, media)
+
     def add(self, admitted: Admitted) -> None:
         """Queues a request that ``admit`` let in."""
-        add, tokens, seed, sampler, constraint, marks, reasoning = admitted
+        add, tokens, seed, sampler, constraint, marks, reasoning, layout = admitted
         self._n_orders += 1
         sequence = Sequence(
             add,
@@ -115,6 +124,7 @@ class EngineCore:
             adapters=self.memory.adapters_for(add.lora),
             marks=marks,
             reasoning=reasoning,
+            layout=layout,
         )
         self._answers.by_id[add.id] = sequence
         self.scheduler.add(sequence)
@@ -151,6 +161,8 @@ class EngineCore:
         if plan.started and self._on_started is not None:
             # Before computing: if that ends the process, the server knows whose work it was.
             self._on_started(self.drain())
+        if plan.encode is not None:
+            began += self._encode(plan.encode)
         n_decode, n_prompt = _count_rows(plan) if reads else (sum(map(len, plan.calls)), 0)
         for i, chunks in enumerate(plan.calls):
             if not self._run(chunks):
@@ -175,6 +187,16 @@ class EngineCore:
         self.runner.set_adapters(plan.adapters)
         for sequence in plan.started:
             self._answers.begin(sequence)
+
+    def _encode(self, sequence: Sequence) -> float:
+        """Has the item that comes next encoded. Seconds that it took."""
+        began, placed = self._clock(), sequence.item
+        assert placed is not None
+        try:
+            self.runner.encode(placed.item)
+        except BadMedia as error:
+            self._answers.fail(sequence, f"a picture or sound failed: {error}")
+        return self._clock() - began
 
     def _run(self, chunks: list[Chunk]) -> bool:
         """One call: compute, commit, sample. False when it changed nothing."""
@@ -203,7 +225,7 @@ class EngineCore:
         rows = [
             Row(
                 s.seq_id,
-                s.n_computed,
+                position(s.shifts, s.n_computed) if s.shifts else s.n_computed,
                 s.tokens[s.n_computed : s.n_computed + n],
                 n == s.n_left,
                 s.add.prompt_probs,
@@ -211,6 +233,8 @@ class EngineCore:
             for s, n in chunks
         ]
         try:
+            if chunks[0].sequence.item is not None:
+                return [self._compute_item(*chunks[0])]
             return self.runner.decode(rows)
         except KvFull:
             log.warning("cache full against all accounts; letting go of something")
@@ -231,6 +255,18 @@ class EngineCore:
                 self.scheduler.rollback(chunks)
                 self._answers.fail(chunks[0].sequence, str(error))
         return None
+
+    def _compute_item(self, sequence: Sequence, n: int) -> int:
+        placed, at = sequence.item, sequence.n_computed
+        assert placed is not None
+        return self.runner.decode_item(
+            placed.item,
+            sequence.seq_id,
+            position(sequence.shifts, at),
+            at - placed.start,
+            n,
+            wants_logits=n == sequence.n_left,
+        )
 
     # --- looking in -------------------------------------------------------------------------------
 

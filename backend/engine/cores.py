@@ -3,7 +3,7 @@ take turns, step by step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from msgspec.structs import astuple, replace
@@ -16,8 +16,10 @@ from corral.backend.engine.messages import (
     Counters,
     Embed,
     Failed,
+    Media,
     ModelInfo,
     Output,
+    Prompt,
     Snapshot,
     Step,
 )
@@ -78,6 +80,10 @@ class Cores:
             message = _NO_VECTORS if command.query is None else _NO_SCORES
             return Failed(command.id, "not_supported", message)
         return core.admit(command)
+
+    def prompt_tokens(self, prompt: Prompt, media: Sequence[Media]) -> list[int] | None:
+        """See ``EngineCore.prompt_tokens``; None: this engine generates nothing."""
+        return None if self.generation is None else self.generation.prompt_tokens(prompt, media)
 
     def add(self, admitted: AnyAdmitted) -> None:
         """Queues a request that ``admit`` let in."""

@@ -14,13 +14,22 @@ import struct
 import time
 import zlib
 from array import array
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from corral.backend.engine import sampling
 from corral.backend.engine.llama import Choice, DecodeFailed, KvFull, Mask, NotFinite, Row
-from corral.backend.engine.messages import AdapterSet, LoraInfo, ModelInfo, Prompt, Written
+from corral.backend.engine.media import BadMedia, Item, Part, item_tokens, stretches
+from corral.backend.engine.messages import (
+    AdapterSet,
+    LoraInfo,
+    Media,
+    ModelInfo,
+    Prompt,
+    Written,
+)
 from corral.backend.engine.written import Specials
 
 if TYPE_CHECKING:
@@ -29,7 +38,7 @@ if TYPE_CHECKING:
 START, END, EOT = 256, 257, 258
 SPECIAL = {"<|im_start|>": START, "<|im_end|>": END, "<|endoftext|>": EOT}
 _NAMES = {token: name for name, token in SPECIAL.items()}
-_STATE = struct.Struct("<HI")
+_STATE = struct.Struct("<iI")
 _SPLIT = re.compile("(" + "|".join(re.escape(s) for s in SPECIAL) + ")")
 _ASSISTANT = list(b"assistant\n")
 _USER = list(b"user\n")
@@ -40,11 +49,14 @@ TEMPLATE = (
 
 
 class _Cell(NamedTuple):
-    """One cached token; ``digest`` depends on all tokens up to it and the adapters they had."""
+    """One cached token at position ``at``, the next one at ``after``; ``digest`` depends on all
+    tokens up to it and the adapters they had."""
 
     number: int
     token: int
     digest: int
+    at: int
+    after: int
 
 
 class FakeSampler:
@@ -61,7 +73,8 @@ class FakeSampler:
 
 
 class FakeLlama:
-    """See the module. ``step_ms``: time of one call."""
+    """See the module. ``step_ms``: time of one call. With ``vision`` a picture or sound is four
+    tokens, with a line break behind them; ``n_pos`` and ``is_whole``: see ``media.Item``."""
 
     def __init__(
         self,
@@ -75,6 +88,9 @@ class FakeLlama:
         tile_rows: int = 0,
         n_idle_cells: int | None = None,
         lora: tuple[tuple[str, float], ...] = (),
+        vision: bool = False,
+        n_pos: int = 4,
+        is_whole: bool = False,
     ) -> None:
         self.n_idle_cells = n_ctx if n_idle_cells is None else n_idle_cells
         self.fingerprint = f"fake-{n_ctx}".ljust(16, "-")
@@ -90,6 +106,9 @@ class FakeLlama:
         self.n_vocab = 259
         self.can_share = can_share
         self.tile_rows = tile_rows
+        self._n_pos = n_pos
+        self._is_whole = is_whole
+        self.n_encoded = 0  # items, in all
         self.n_computed = 0  # tokens computed in all, for tests that count
         self.threads = 1
         self._cells: dict[int, list[_Cell]] = {}
@@ -117,6 +136,9 @@ class FakeLlama:
             eos_token="<|im_end|>",
             chat_template=TEMPLATE,
             special_tokens=list(SPECIAL),
+            vision=vision,
+            audio=vision,
+            audio_rate=16_000 if vision else 0,
             lora=self.adapter_infos,
             fim_pre=1,
             fim_suf=2,
@@ -173,7 +195,7 @@ class FakeLlama:
     def tokenize_prompt(self, prompt: Prompt) -> list[int]:
         """As ``Llama.tokenize_prompt``; this model wants no BOS."""
         if isinstance(prompt, Written):
-            prompt = list(Specials(SPECIAL).pieces(prompt))
+            return self.tokenize_stretches(prompt)[0]
         parts = [prompt] if isinstance(prompt, str) else prompt
         tokens: list[int] = []
         for part in parts:
@@ -182,6 +204,42 @@ class FakeLlama:
             else:
                 tokens += self.tokenize(part, add_special=False, parse_special=True)
         return tokens
+
+    def tokenize_stretches(self, prompt: Written) -> list[list[int]]:
+        """As ``Llama.tokenize_stretches``."""
+        texts = (list[int | str](Specials(SPECIAL).pieces(text)) for text in stretches(prompt))
+        return [self.tokenize_prompt(text) for text in texts]
+
+    # --- pictures and sounds --------------------------------------------------------------------
+
+    @property
+    def row_bytes(self) -> int:
+        """One number."""
+        return 4
+
+    def see(self, media: Media) -> list[Part]:
+        """As ``Llama.see``."""
+        if not self.info.vision:
+            raise BadMedia("this model takes no pictures; start the server with --mmproj")
+        tokens = item_tokens(f"{media.kind}/{media.key}", 4)
+        item = Item(tokens, n_pos=self._n_pos, is_whole=self._is_whole, chunk=None)
+        return [item, [ord("\n")]]
+
+    def encode(self, item: Item) -> None:
+        """As ``Llama.encode``."""
+        self.n_encoded += 1
+        item.rows = np.zeros((len(item.tokens), 1), np.float32)
+
+    def decode_item(
+        self, item: Item, seq_id: int, at: int, start: int, n: int, *, wants_logits: bool
+    ) -> int:
+        """As ``Llama.decode_item``."""
+        assert item.rows is not None and (n == 4 or not item.is_whole)
+        (last,) = self.decode([Row(seq_id, at, item.tokens[start : start + n], wants_logits)])
+        if item.is_whole:  # all at one position
+            cells = self._cells[seq_id]
+            cells[-n:] = [c._replace(at=at, after=at + item.n_pos) for c in cells[-n:]]
+        return last
 
     def piece(self, token: int, *, special: bool = False) -> bytes:
         """The byte, or nothing for special tokens unless ``special``."""
@@ -194,14 +252,15 @@ class FakeLlama:
     def copy(self, source: int, target: int, start: int, end: int) -> None:
         """Shares cells, as llama_memory_seq_cp."""
         cells = self._cells.setdefault(target, [])
-        assert len(cells) == start and 0 <= target < self.n_seq_max and self.can_share
-        shared = self._cells.get(source, [])[start:end]
-        assert len(shared) == end - start
-        cells += shared
+        assert _end(cells) == start and 0 <= target < self.n_seq_max and self.can_share
+        cells += [c for c in self._cells.get(source, []) if start <= c.at < end]
+        assert _end(cells) == end
 
     def cut(self, seq_id: int, start: int) -> None:
         """Drops cells, as llama_memory_seq_rm."""
-        del self._cells.get(seq_id, [])[start:]
+        cells = self._cells.get(seq_id, [])
+        del cells[bisect_left(cells, start, key=lambda cell: cell.at) :]
+        assert _end(cells) <= start
 
     def save_state(self, seq_id: int) -> bytes:
         """A sequence's cells as bytes."""
@@ -215,9 +274,9 @@ class FakeLlama:
             self.n_refuse -= 1
             return False
         cells = self._cells.setdefault(seq_id, [])
-        for token, digest in _STATE.iter_unpack(data):
+        for at, (token, digest) in enumerate(_STATE.iter_unpack(data)):
             self._n_numbers += 1
-            cells.append(_Cell(self._n_numbers, token, digest))
+            cells.append(_Cell(self._n_numbers, token, digest, at, at + 1))
         return True
 
     def set_adapters(self, adapters: AdapterSet) -> None:
@@ -248,7 +307,7 @@ class FakeLlama:
             time.sleep(self._step_ms / 1e3)
         n = sum(len(r.tokens) for r in rows)
         assert 0 < n <= self.n_batch
-        if any(r.start != len(self._cells.get(r.seq_id, [])) for r in rows):
+        if any(r.start != _end(self._cells.get(r.seq_id, [])) for r in rows):
             raise DecodeFailed(-1)
         if n > self.n_cells - self.n_used():
             raise KvFull
@@ -257,11 +316,12 @@ class FakeLlama:
         salt = repr(self.adapters).encode() if self.adapters else b""
         for row in rows:
             cells = self._cells.setdefault(row.seq_id, [])
-            for token in row.tokens:
+            for at, token in enumerate(row.tokens, row.start):
                 before = cells[-1].digest if cells else 0
                 self._n_numbers += 1
-                data = bytes((token & 255, token >> 8)) + salt
-                cells.append(_Cell(self._n_numbers, token, zlib.crc32(data, before)))
+                data = token.to_bytes(2 if token >= 0 else 4, "little", signed=token < 0) + salt
+                digest = zlib.crc32(data, before)
+                cells.append(_Cell(self._n_numbers, token, digest, at, at + 1))
             end += len(row.tokens)
             last.append(end - 1)
             if row.wants_logits or row.all_logits:
@@ -306,6 +366,11 @@ class FakeLlama:
         return EOT if digest % 97 == 0 else b"abcdefghijklmnopqrstuvwxyz      "[digest >> 8 & 31]
 
 
+def _end(cells: list[_Cell]) -> int:
+    """The position behind some cells."""
+    return cells[-1].after if cells else 0
+
+
 def _reply(tokens: list[int]) -> int | None:
     """The next token of a chat answer, or None when ``tokens`` is no chat."""
     starts = [i for i, t in enumerate(tokens) if t == START]
@@ -317,5 +382,6 @@ def _reply(tokens: list[int]) -> int | None:
         if tokens[start + 1 : begin] == _USER:
             answer = tokens[begin : starts[-1]]
             answer = answer[: answer.index(END)] if END in answer else answer
+            answer = [token for token in answer if token >= 0]
             return answer[done] if done < len(answer) else END
     return END

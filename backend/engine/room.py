@@ -7,13 +7,15 @@ from __future__ import annotations
 from array import array
 from typing import NamedTuple, TypeAlias
 
+from corral.backend.engine.media import Shifts, position
 from corral.backend.engine.messages import AdapterSet
 from corral.backend.engine.prefix import CachedPrefix, Cells, PrefixCache, common_prefix
 from corral.backend.engine.tiers import MIN_GAIN, MIN_SAVED, RESTORE_PART, Saved, Tier
 
 
 class Copy(NamedTuple):
-    """Share cells ``[start, end)`` of one cache sequence with another that holds ``start``."""
+    """Share cells at positions ``[start, end)`` of one cache sequence with another that holds those
+    before."""
 
     source: int
     target: int
@@ -22,7 +24,7 @@ class Copy(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """Drop a cache sequence's cells from ``start`` on."""
+    """Drop a cache sequence's cells from position ``start`` on."""
 
     seq_id: int
     start: int
@@ -61,6 +63,8 @@ class Room:
         self._n_seq_max = n_seq_max
         self._n_idle = n_ctx if n_idle is None else n_idle
         self._kv: list[KvOp] = []
+        # Cache sequences with items whose positions are not the numbers of their tokens.
+        self._shifts: dict[int, Shifts] = {}
 
     def take_kv(self) -> list[KvOp]:
         """The operations noted since the last time, in order."""
@@ -80,26 +84,43 @@ class Room:
             self.evict_oldest()
         return self.cells.n_free >= n
 
-    def take_seq_id(self) -> int:
+    def take_seq_id(self, shifts: Shifts = ()) -> int:
         """A cache sequence that holds nothing, for which a cached prefix may have to go."""
         if not self.free_seq_ids:
             self.evict_oldest()
-        return self.free_seq_ids.pop()
+        seq_id = self.free_seq_ids.pop()
+        if shifts:
+            self._shifts[seq_id] = shifts
+        return seq_id
+
+    def give_back(self, seq_id: int) -> None:
+        """Frees a cache sequence that holds nothing."""
+        self._shifts.pop(seq_id, None)
+        self.free_seq_ids.append(seq_id)
+
+    def is_shifted(self, seq_id: int) -> bool:
+        """Whether its positions are not the numbers of its tokens."""
+        return seq_id in self._shifts
+
+    def _position(self, seq_id: int, token: int) -> int:
+        shifts = self._shifts.get(seq_id)
+        return token if shifts is None else position(shifts, token)
 
     def share(self, source: int, target: int, start: int, end: int) -> None:
         """Gives ``target`` the source's cells ``[start, end)``."""
-        self._kv.append(Copy(source, target, start, end))
+        first, last = self._position(target, start), self._position(target, end)
+        self._kv.append(Copy(source, target, first, last))
         self.cells.share(source, target, start, end)
 
     def cut(self, seq_id: int, start: int) -> None:
         """Takes a cache sequence's cells from ``start`` on away."""
-        self._kv.append(Cut(seq_id, start))
+        self._kv.append(Cut(seq_id, self._position(seq_id, start)))
         self.cells.cut(seq_id, start)
 
     def drop(self, seq_id: int) -> None:
         """Takes all its cells; the cache sequence is free."""
         self.cut(seq_id, 0)
-        self.free_seq_ids.append(seq_id)
+        self.give_back(seq_id)
         self.has_changed = True
 
     # --- cached prefixes ------------------------------------------------------------------------
@@ -124,8 +145,9 @@ class Room:
 
     def save(self, seq_id: int, tokens: array[int], adapters: AdapterSet) -> bool:
         """Has a cache sequence's state copied to host memory, unless that is not worth it: it is
-        short, or there already, or nearly all of it has cells elsewhere. Whether it is there."""
-        if self.tier is None or len(tokens) < MIN_SAVED:
+        short, or there already, or nearly all of it has cells elsewhere; nor can it be where
+        positions are not the numbers of tokens. Whether it is there."""
+        if self.tier is None or len(tokens) < MIN_SAVED or seq_id in self._shifts:
             return False
         if self.tier.covers(tokens, adapters):
             return True
@@ -200,7 +222,7 @@ class Room:
             # What is shared stays shared: only the rest comes from the copy.
             helper = self.take_seq_id()
             self._kv += [Load(helper, saved), Copy(helper, seq_id, start, end), Cut(helper, 0)]
-            self.free_seq_ids.append(helper)
+            self.give_back(helper)
         self.cells.grow(seq_id, end - start)
 
     def adopt(self, saved: Saved) -> int | None:

@@ -48,17 +48,14 @@ class Chunk(NamedTuple):
 
 class Plan(NamedTuple):
     """One step: cache operations in order, then calls of at most ``n_batch`` rows each, computed
-    with ``adapters``."""
+    with ``adapters``; rows of an item have a call of their own. Before them the item that comes
+    next in ``encode`` is to be encoded."""
 
     kv: list[KvOp]
     calls: list[list[Chunk]]
     started: list[Sequence]
     adapters: AdapterSet = ()
-
-    @property
-    def is_empty(self) -> bool:
-        """Nothing to compute."""
-        return not self.calls
+    encode: Sequence | None = None
 
 
 class Held(NamedTuple):
@@ -71,6 +68,12 @@ class Held(NamedTuple):
 def _n_own(sequence: Sequence, leader: tuple[Sequence, int] | None) -> int:
     """Known tokens for which a sequence needs cells of its own: those no leader computes for it."""
     return sequence.n_left if leader is None else len(sequence.tokens) - leader[1]
+
+
+def _whole(sequence: Sequence, n: int) -> int:
+    """``n`` tokens of what comes next, or all of it where it cannot be computed in parts."""
+    placed = sequence.item if n else None
+    return n if placed is None or not placed.item.is_whole else len(placed.item.tokens)
 
 
 class Scheduler:
@@ -193,17 +196,22 @@ class Scheduler:
             self._follow(sequence)
         started = self._admit()
         decodes, prompts = self._plan_turn(budget)
-        while self.running and not decodes and not prompts:
+        encode = self._plan_encode()
+        while self.running and not decodes and not prompts and encode is None:
             # Cells are missing, or everybody whose turn it was has been set back.
             if any(s.adapters == self.turns.current for s in self.running):
                 self._preempt_youngest()
             decodes, prompts = self._plan_turn(budget)
+            encode = self._plan_encode()
+        self.turns.count(len(decodes) + sum(c.n for c in prompts))
+        items = [[c] for c in prompts if c.sequence.item is not None]
+        if items:
+            prompts = [c for c in prompts if c.sequence.item is None]
         n_rows = len(decodes) + sum(c.n for c in prompts)
-        self.turns.count(n_rows)
         apart = n_rows > self.n_batch or 0 < self.tile_rows <= n_rows
         calls = [c for c in ([decodes, prompts] if apart else [decodes + prompts]) if c]
         started = [s for s in started if s.is_running]
-        return Plan(self.room.take_kv(), calls, started, self.turns.current)
+        return Plan(self.room.take_kv(), calls + items, started, self.turns.current, encode)
 
     def _plan_steady(self) -> Plan | None:
         """The plan of most steps, in few words: one set of adapters, nothing to read, nobody who
@@ -324,7 +332,7 @@ class Scheduler:
         source, n_shared = self._longest_prefix(sequence)
         if isinstance(source, CachedPrefix):
             self.cache.touch(source)
-        sequence.seq_id = self.room.take_seq_id()
+        sequence.seq_id = self.room.take_seq_id(sequence.shifts)
         if source is not None:
             # On the books only: what follows needs to know which cells are no longer evictable.
             self.cells.share(source.seq_id, sequence.seq_id, 0, n_shared)
@@ -334,7 +342,7 @@ class Scheduler:
         fits = min(n_own, _n_own(sequence, leader)) + self._n_promised <= self.room.n_at_most
         self.cells.cut(sequence.seq_id, 0)
         if self.running and not fits:
-            self.room.free_seq_ids.append(sequence.seq_id)
+            self.room.give_back(sequence.seq_id)
             sequence.seq_id = -1
             return False
         slot = sequence.add.id_slot
@@ -403,7 +411,7 @@ class Scheduler:
     # --- (4) reading ----------------------------------------------------------------------------
 
     def _plan_prompts(self, budget: int) -> list[Chunk]:
-        readers = [s for s in self._in_turn if s.is_reading and s.leader is None]
+        readers = [s for s in self._readers if not s.is_blind]
         if not readers:
             return []
         budget = min(budget, self.n_batch)
@@ -418,12 +426,21 @@ class Scheduler:
             left -= n
         chunks = []
         for sequence, n in granted.items():
+            n = _whole(sequence, n)
             self.room.make(n)
             n = min(n, self.cells.n_free)
-            if n:
+            if n and n == _whole(sequence, n):
                 self.cells.grow(sequence.seq_id, n)
                 chunks.append(Chunk(sequence, n))
         return chunks
+
+    @property
+    def _readers(self) -> list[Sequence]:
+        return [s for s in self._in_turn if s.is_reading and s.leader is None]
+
+    def _plan_encode(self) -> Sequence | None:
+        """Whose item to encode: the oldest's, one in a step, since it takes long."""
+        return next((s for s in self._readers if s.is_blind), None)
 
     def _remaining(self, sequence: Sequence) -> int:
         """Tokens left to read; a leader is as urgent as its most urgent follower."""

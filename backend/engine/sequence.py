@@ -8,6 +8,7 @@ from typing import Any
 from corral.backend.engine.constraint import Constrained
 from corral.backend.engine.detokenize import Detokenizer
 from corral.backend.engine.lines import Lines
+from corral.backend.engine.media import Layout, Placed
 from corral.backend.engine.messages import AdapterSet, Add, TokenProbs
 from corral.backend.engine.reasoning import Reasoning
 
@@ -31,6 +32,7 @@ class Sequence:
         adapters: AdapterSet = (),
         marks: Mapping[int, str] = MappingProxyType({}),
         reasoning: Reasoning | None = None,
+        layout: Layout | None = None,
     ) -> None:
         self.add = add
         self.id = add.id
@@ -50,6 +52,8 @@ class Sequence:
         self.constraint = constraint
         self.marks = marks  # tags by their token
         self.reasoning = reasoning
+        self.layout = layout  # of its pictures and sounds
+        self.shifts = () if layout is None else layout.shifts
         self.adapters = adapters  # the LoRA set it is computed with
         self.n_reported = -1  # prompt tokens in the last Progress
         self.unsent: list[int] = []
@@ -69,8 +73,22 @@ class Sequence:
 
     @property
     def max_chunk(self) -> int:
-        """Most tokens to compute in one call: each with its logits takes the vocabulary's size."""
+        """Most tokens to compute in one call: each with its logits takes the vocabulary's size, and
+        text and items are never computed together."""
+        if self.layout is not None:
+            return self.layout.n_alike(self.n_computed)
         return PROBS_CHUNK if self.add.prompt_probs else 1 << 30
+
+    @property
+    def item(self) -> Placed | None:
+        """The picture or sound, or part of one, that the next token belongs to."""
+        return None if self.layout is None else self.layout.at(self.n_computed)
+
+    @property
+    def is_blind(self) -> bool:
+        """An item comes next that has to be encoded first."""
+        placed = self.item
+        return placed is not None and placed.item.rows is None
 
     @property
     def n_left(self) -> int:

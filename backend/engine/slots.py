@@ -153,6 +153,9 @@ class Slots:
         self._settle()
         entry, n = self._room.cache.longest(tokens, adapters)
         if entry is not None and n == len(tokens):
+            if self._room.is_shifted(entry.seq_id):
+                message = "a slot with this model's pictures in it cannot be saved"
+                raise CallFailed(message, "id_slot", "not_supported")
             if len(entry.tokens) == n:
                 return Saved(tokens, adapters, self._cache.save_state(entry.seq_id))
             return Saved(tokens, adapters, self._part(entry.seq_id, n))
@@ -193,7 +196,8 @@ class Slots:
             raise BadState(f"holds {header.n_tokens} tokens; the context holds {n_cells}")
         fingerprint = self._cache.fingerprint
         header, tokens, state = statefile.read(folder, name, fingerprint=fingerprint)
-        if len(tokens) == 0 or not all(0 <= t < self._cache.n_vocab for t in tokens):
+        # Those below 0 are of pictures and sounds.
+        if len(tokens) == 0 or not all(t < self._cache.n_vocab for t in tokens):
             raise BadState("holds no tokens of this model")
         adapters = _ids(header.adapters, self._digests)
         if adapters is None:

@@ -25,6 +25,7 @@ from corral.backend.engine.assembly import assemble
 from corral.backend.engine.cores import AnyAdmitted
 from corral.backend.engine.embedding import AdmittedEmbed
 from corral.backend.engine.llama import formats
+from corral.backend.engine.media import BadMedia
 from corral.backend.engine.messages import (
     Abort,
     Accepted,
@@ -35,6 +36,7 @@ from corral.backend.engine.messages import (
     FrameReader,
     LoadFailed,
     Loading,
+    Media,
     Output,
     Prompt,
     Ready,
@@ -154,8 +156,7 @@ class Worker:
             case "tokenize":
                 self._send(Reply(call.id, self._tokens_of(args)))
             case "tokenize_prompt":
-                prompt = msgspec.convert(args["prompt"], Prompt)
-                self._send(Reply(call.id, self._words.tokenize_prompt(prompt)))
+                self._send(self._prompt_tokens(call))
             case "format_chat":
                 self._send(_formatted(call))
             case "pieces":
@@ -173,6 +174,15 @@ class Worker:
                 self._inbox.put(call)
             case _:
                 self._send(Reply(call.id, error=f"no method {call.method}"))
+
+    def _prompt_tokens(self, call: Call) -> Reply:
+        prompt = msgspec.convert(call.args["prompt"], Prompt)
+        media = msgspec.convert(call.args.get("media", ()), tuple[Media, ...])
+        try:
+            tokens = self._core.prompt_tokens(prompt, media)
+        except BadMedia as error:
+            return Reply(call.id, error=str(error), param="prompt")
+        return Reply(call.id, self._words.tokenize_prompt(prompt) if tokens is None else tokens)
 
     def _tokens_of(self, args: dict[str, Any]) -> list[int]:
         content = args["content"]

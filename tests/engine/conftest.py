@@ -5,7 +5,7 @@ import pytest
 
 from corral.backend.engine.core import Admitted, EngineCore
 from corral.backend.engine.fake import FakeLlama
-from corral.backend.engine.messages import Add, Delta, Done, Failed, Output, Started
+from corral.backend.engine.messages import Add, Delta, Done, Failed, Output, Prompt, Started
 from corral.backend.engine.pace import PromptBudget, Threads
 from corral.backend.engine.tiers import Tier
 
@@ -90,7 +90,7 @@ class Bench:
         self.now += 0.001
         return self.now
 
-    def add(self, prompt: str | list[int | str], **fields: Any) -> int:
+    def add(self, prompt: Prompt, **fields: Any) -> int:
         """Gives the engine a request; its outputs gather in ``answers``."""
         request_id = len(self.answers) + 1
         admitted = self.core.admit(Add(id=request_id, prompt=prompt, **fields))

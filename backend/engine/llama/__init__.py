@@ -28,6 +28,7 @@ from corral.backend.engine.llama.loading import (
     recommended_sampling,
 )
 from corral.backend.engine.llama.lora import Adapters
+from corral.backend.engine.llama.media import Projector
 from corral.backend.engine.llama.native import (
     DecodeFailed,
     KvFull,
@@ -40,7 +41,8 @@ from corral.backend.engine.llama.native import (
 from corral.backend.engine.llama.placing import context_params, uses_gpu
 from corral.backend.engine.llama.samplers import Candidates, Choice, Mask, Sampler, log_probs
 from corral.backend.engine.llama.vocabulary import Vocabulary
-from corral.backend.engine.messages import AdapterSet, ModelInfo
+from corral.backend.engine.media import BadMedia, Item, Part
+from corral.backend.engine.messages import AdapterSet, Media, ModelInfo
 from corral.backend.engine.options import DEFAULTS, LlamaOptions
 
 __all__ = [
@@ -63,7 +65,8 @@ class Llama(Vocabulary):
     """A loaded model and its context: ``n_cells`` cells shared by ``n_seq_max`` sequences.
 
     ``n_ctx`` 0 takes the model's own context, less if the memory does not hold it. Raises
-    ``LoadError``. ``on_progress`` gets 0..1 and must not raise.
+    ``LoadError``. ``on_progress`` gets 0..1 and must not raise. ``mmproj`` makes the projector of
+    the model.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class Llama(Vocabulary):
         flash_attn: bool | None = None,
         lora: tuple[tuple[str, float], ...] = (),
         options: LlamaOptions = DEFAULTS,
+        mmproj: Callable[[Any], Projector] | None = None,
         on_progress: Callable[[float], None] = lambda _: None,
     ) -> None:
         model = self._model = load_model(
@@ -112,6 +116,7 @@ class Llama(Vocabulary):
         self.can_share = not (
             lib.llama_model_is_recurrent(model) or lib.llama_model_is_hybrid(model)
         )
+        self.projector = None if mmproj is None else mmproj(model)
         self._adapters = Adapters(model, self._ctx, lora)
         self.adapter_digests = self._adapters.digests
         self.adapter_infos = self._adapters.infos
@@ -175,6 +180,9 @@ class Llama(Vocabulary):
             chat_template=template.decode("utf-8", "replace") if template else None,
             chat_template_tool_use=for_tools.decode("utf-8", "replace") if for_tools else None,
             special_tokens=self.special_tokens,
+            vision=self.projector is not None and self.projector.vision,
+            audio=self.projector is not None and self.projector.audio,
+            audio_rate=0 if self.projector is None else self.projector.audio_rate,
             lora=self.adapter_infos,
             sampling=recommended_sampling(model, self._options),
             fim_pre=int(lib.llama_vocab_fim_pre(self._vocab)),
@@ -237,6 +245,32 @@ class Llama(Vocabulary):
             raise DecodeFailed(rc)
         return indexes
 
+    # --- pictures and sounds --------------------------------------------------------------------
+
+    @property
+    def row_bytes(self) -> int:
+        """Size of what takes a token's place."""
+        return 4 * self.projector.width if self.projector is not None else 0
+
+    def see(self, media: Media) -> list[Part]:
+        """What a picture or sound is to the model; see ``Projector.see``. Raises ``BadMedia``."""
+        if self.projector is None:
+            what = "sounds" if media.kind == "audio" else "pictures"
+            raise BadMedia(f"this model takes no {what}; start the server with --mmproj")
+        return self.projector.see(media)
+
+    def encode(self, item: Item) -> None:
+        """See ``Projector.encode`` (step thread)."""
+        assert self.projector is not None
+        self.projector.encode(item)
+
+    def decode_item(
+        self, item: Item, seq_id: int, at: int, start: int, n: int, *, wants_logits: bool
+    ) -> int:
+        """See ``Projector.decode`` (step thread)."""
+        assert self.projector is not None
+        return self.projector.decode(self._ctx, item, seq_id, at, start, n, wants_logits)
+
     def logits(self, index: int) -> NDArray[np.float32]:
         """The logits of a row that asked for them, shape (n_vocab,). Valid until the next call."""
         address = self._get_logits(self._ctx, index)
@@ -276,5 +310,7 @@ class Llama(Vocabulary):
 
     def close(self) -> None:
         """Frees context and model; the object cannot be used after."""
+        if self.projector is not None:
+            self.projector.close()
         lib.llama_free(self._ctx)
         lib.llama_model_free(self._model)

@@ -72,3 +72,22 @@ class Batch:
         assert end > 0
         self.c.n_tokens = end
         return last
+
+
+class EmbeddingBatch:
+    """As ``Batch``, with rows of ``width`` numbers in place of tokens, all of one sequence."""
+
+    def __init__(self, size: int, width: int) -> None:
+        self._rows = np.zeros((size, width), np.float32)
+        self._like = Batch(size)
+        rows = self._rows.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+        c = self._like.c
+        self.c = lib.llama_batch(0, None, rows, c.pos, c.n_seq_id, c.seq_id, c.logits)
+
+    def fill(self, rows: NDArray[np.float32], seq_id: int, start: int, wants_logits: bool) -> None:
+        """Sets the batch to ``rows`` at positions ``start`` and on."""
+        n = len(rows)
+        self._rows[:n] = rows
+        row = Row(seq_id, start, array("i", bytes(4 * n)), wants_logits)
+        self._like.fill([row])
+        self.c.n_tokens = n

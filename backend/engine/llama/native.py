@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import llama_cpp.llama_cpp as lib
+from llama_cpp import mtmd_cpp as mtmd
 
 __all__ = [
     "DecodeFailed",
@@ -16,6 +17,7 @@ __all__ = [
     "keep_gil",
     "lib",
     "log",
+    "mtmd",
 ]
 
 
@@ -46,8 +48,8 @@ class Log:
         self.errors: collections.deque[str] = collections.deque(maxlen=20)
         self._level = 0
         # A ctypes callback that is collected while C still holds it crashes: keep it.
-        self._callback = lib.llama_log_callback(self._on_log)
-        lib.llama_log_set(self._callback, ctypes.c_void_p(0))
+        self.callback = lib.llama_log_callback(self._on_log)
+        lib.llama_log_set(self.callback, ctypes.c_void_p(0))
 
     def _on_log(self, level: int, text: bytes, _data: Any) -> None:
         line = text.decode("utf-8", "replace").strip()

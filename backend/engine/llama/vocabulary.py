@@ -5,6 +5,7 @@ import functools
 from typing import Any
 
 from corral.backend.engine.llama.native import lib
+from corral.backend.engine.media import stretches
 from corral.backend.engine.messages import Prompt, Written
 from corral.backend.engine.written import Specials
 
@@ -43,20 +44,29 @@ class Vocabulary:
         and there is exactly one BOS in front when the model wants one and the prompt begins with
         text."""
         if isinstance(prompt, Written):
-            tokens = self._tokenize_pieces(self._specials.pieces(prompt))
-            wants_bos = self._add_bos
-        else:
-            parts = [prompt] if isinstance(prompt, str) else prompt
-            tokens = []
-            for part in parts:
-                if isinstance(part, int):
-                    tokens.append(part)
-                else:
-                    tokens += self.tokenize(part, add_special=False, parse_special=True)
-            wants_bos = self._add_bos and (not parts or isinstance(parts[0], str))
-        if wants_bos and tokens[:1] != [self._bos]:
-            tokens.insert(0, self._bos)
-        return tokens
+            assert not prompt.places
+            return self.tokenize_stretches(prompt)[0]
+        parts = [prompt] if isinstance(prompt, str) else prompt
+        tokens: list[int] = []
+        for part in parts:
+            if isinstance(part, int):
+                tokens.append(part)
+            else:
+                tokens += self.tokenize(part, add_special=False, parse_special=True)
+        is_text = not parts or isinstance(parts[0], str)
+        return self._with_bos(tokens) if is_text else tokens
+
+    def tokenize_stretches(self, prompt: Written) -> list[list[int]]:
+        """Token ids of the texts before, between and behind a prompt's places, each tokenised for
+        itself as libmtmd does; see ``tokenize_prompt``."""
+        first, *others = (
+            self._tokenize_pieces(self._specials.pieces(text)) for text in stretches(prompt)
+        )
+        return [self._with_bos(first), *others]
+
+    def _with_bos(self, tokens: list[int]) -> list[int]:
+        """Tokens with exactly one BOS in front, when the model wants one."""
+        return [self._bos, *tokens] if self._add_bos and tokens[:1] != [self._bos] else tokens
 
     def _tokenize_pieces(self, pieces: list[str]) -> list[int]:
         """Tokens of a text that was cut where tokens must not reach across."""
