@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from corral.backend.engine import scheduler
 from corral.backend.engine.fake import FakeLlama
 from corral.backend.engine.media import BadMedia, Item, Layout, Placed, item_tokens, position
 from corral.backend.engine.messages import Add, Media, Sampling, Written
@@ -58,14 +59,23 @@ PARTS = st.lists(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
-    asked=st.lists(st.tuples(PARTS, st.integers(0, 6), st.integers(1, 9)), min_size=1, max_size=7),
+    asked=st.lists(st.tuples(PARTS, st.integers(0, 6), st.integers(1, 40)), min_size=1, max_size=7),
     budget=st.sampled_from([1, 3, 16]),
-    n_ctx=st.sampled_from([190, 400]),
+    n_ctx=st.sampled_from([160, 175, 190, 400]),
     tier_bytes=st.sampled_from([None, 10**6]),
+    headroom=st.sampled_from([0, 16]),
 )
 def test_answers_do_not_depend_on_what_else_runs_or_is_cached(
-    bench: Make, kind: str, asked: list[Any], budget: int, n_ctx: int, tier_bytes: int | None
+    bench: Make,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    asked: list[Any],
+    budget: int,
+    n_ctx: int,
+    tier_bytes: int | None,
+    headroom: int,
 ) -> None:
+    monkeypatch.setattr(scheduler, "HEADROOM", headroom)
     alone = []
     for parts, _, max_tokens in asked:
         b = bench(FakeLlama(n_ctx=n_ctx, vision=True, **KINDS[kind]), n_slots=1)
@@ -213,6 +223,19 @@ def test_a_picture_computed_at_once_needs_text_behind_it(bench: Make) -> None:
         b.run()
         (end,) = b.answers[request].ends
         assert ("must follow" in getattr(end, "message", "")) == is_whole
+
+
+@pytest.mark.parametrize("n_text", range(10, 26))
+def test_a_picture_computed_at_once_waits_until_there_are_cells_for_all_of_it(
+    bench: Make, monkeypatch: pytest.MonkeyPatch, n_text: int
+) -> None:
+    monkeypatch.setattr(scheduler, "HEADROOM", 0)
+    b = bench(FakeLlama(n_ctx=100, vision=True, is_whole=True), n_slots=2, budget=1)
+    b.add("q" * 60, max_tokens=38)
+    b.step(60)
+    request = ask(b, "t" * n_text, "*a", "????", max_tokens=2)
+    b.run()
+    assert b.answers[request].done.stats.n_generated == 2
 
 
 def test_a_full_context_is_not_shifted_under_a_picture(bench: Make) -> None:
