@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from corral.backend.engine.constraint import ConstraintFailed
-from corral.backend.engine.llama import Choice, NotFinite
+import numpy as np
+from numpy.typing import NDArray
+
+from corral.backend.engine.constraint import Constrained, ConstraintFailed
+from corral.backend.engine.llama import Choice, Mask, NotFinite
 from corral.backend.engine.messages import (
     Delta,
     Done,
@@ -65,14 +68,16 @@ class Answering:
             self._count_prompt(sequence)
         if sequence.add.max_tokens == 0:
             return self.end(sequence, "limit")
-        constraint = sequence.constraint
+        constraint = sequence.binding
         if constraint is not None and constraint.must_stop:
             return self.end(sequence, "eos")
-        mask = None if constraint is None else constraint.apply
+        mask = None if constraint is None else _mask(sequence, constraint)
         try:
             choice = self._written(sequence, index) or self.runner.sample(
                 sequence.sampler, index, mask
             )
+            if constraint is not None and _begins_reasoning(sequence, constraint, choice.token):
+                constraint = None
             if constraint is not None:
                 constraint.accept(choice.token)
         except NotFinite:
@@ -87,7 +92,7 @@ class Answering:
 
     def _written(self, sequence: Sequence, index: int) -> Choice | None:
         """The token that is written in the model's place to end its reasoning; None: none."""
-        reasoning, constraint = sequence.reasoning, sequence.constraint
+        reasoning, constraint = sequence.reasoning, sequence.binding
         if reasoning is None:
             return None
         token = reasoning.next(is_whole=sequence.text.is_whole)
@@ -257,3 +262,30 @@ class Answering:
             truncated=truncated or sequence.n_discarded > 0,
             n_discarded=sequence.n_discarded,
         )
+
+
+def _mask(sequence: Sequence, constraint: Constrained) -> Mask:
+    """Bans what a constraint does not allow, but for the beginning of reasoning."""
+    if not sequence.may_reason:
+        return constraint.apply
+    assert sequence.reasoning is not None
+    first = sequence.reasoning.first
+
+    def apply(logits: NDArray[np.float32]) -> None:
+        logit = logits[first]
+        constraint.apply(logits)
+        if first >= 0:
+            logits[first] = logit
+
+    return apply
+
+
+def _begins_reasoning(sequence: Sequence, constraint: Constrained, token: int) -> bool:
+    """Whether the token begins reasoning and no answer; then the rest of its tag comes next."""
+    reasoning = sequence.reasoning
+    if reasoning is None or not sequence.may_reason or token != reasoning.first:
+        return False
+    if constraint.allows(token):
+        return False
+    reasoning.begin()
+    return True

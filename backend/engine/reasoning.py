@@ -51,6 +51,10 @@ class Reasoning:
     def __init__(self, asked: Thinking, words: Words) -> None:
         self._words = words
         self._start, self._end = _Tag(words, asked.start), _Tag(words, asked.end)
+        self._opening = deque(words.tokenize(asked.start, add_special=False, parse_special=True))
+        #: The token that reasoning begins with.
+        self.first = self._opening[0] if self._opening else -1
+        self._is_opening = False
         self._budget = asked.budget
         self._n = 0
         self._closing = words.tokenize(
@@ -60,6 +64,15 @@ class Reasoning:
         self.is_open = asked.is_open
         if self.is_open and asked.budget == 0:
             self.stop()
+
+    def begin(self) -> None:
+        """``first`` was chosen, and is taken next: what follows is the rest of the opening tag."""
+        self._is_opening = True
+
+    @property
+    def is_free(self) -> bool:
+        """What comes next is no answer yet."""
+        return self.is_open or self._is_opening
 
     def stop(self) -> bool:
         """Lets the closing tag come next. False when there is no reasoning to end."""
@@ -72,6 +85,8 @@ class Reasoning:
     def next(self, *, is_whole: bool = True) -> int | None:
         """The token to write now in place of one the model would choose; None: none. It begins
         neither within a code point (``is_whole`` False) nor within a closing tag of the model's."""
+        if self._is_opening:
+            return self._opening[0]
         if not self._due:
             return None
         has_begun = len(self._due) < len(self._closing)
@@ -79,7 +94,10 @@ class Reasoning:
 
     def take(self, token: int) -> None:
         """Another token of the answer."""
-        if self._due and token == self._due[0]:
+        if self._is_opening:
+            self._opening.popleft()
+            self._is_opening = bool(self._opening)
+        elif self._due and token == self._due[0]:
             self._due.popleft()
         piece = self._words.piece(token, special=True)
         if not self.is_open:

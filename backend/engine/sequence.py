@@ -72,6 +72,23 @@ class Sequence:
         return len(self.tokens) + self.n_discarded - self.n_prompt
 
     @property
+    def binding(self) -> Constrained | None:
+        """What the next token must match. A constraint is about the answer, not about reasoning
+        before it, but for a grammar that knows of reasoning itself."""
+        if self.reasoning is None or self._has_whole_grammar or not self.reasoning.is_free:
+            return self.constraint
+        return None
+
+    @property
+    def may_reason(self) -> bool:
+        """Reasoning may begin with the next token, whatever the constraint says."""
+        return self.reasoning is not None and not self._has_whole_grammar and self.n_generated == 0
+
+    @property
+    def _has_whole_grammar(self) -> bool:
+        return self.add.constraint is not None and self.add.constraint.kind == "calls"
+
+    @property
     def max_chunk(self) -> int:
         """Most tokens to compute in one call: each with its logits takes the vocabulary's size, and
         text and items are never computed together."""

@@ -73,11 +73,22 @@ def test_what_is_written_in_the_model_s_place_has_its_probability(bench: Make) -
     assert [p.token for p in probs] == tokens and bytes(tokens).startswith(b"<t>a</t>")
 
 
-def test_a_constraint_is_never_broken_to_end_reasoning(bench: Make) -> None:
-    thinking = Thinking(**TAGS, budget=0, is_open=True)
-    constraint = Constraint("regex", "[a-c]{12}")
-    said = _said(bench(), "abcabcabcabc", thinking=thinking, constraint=constraint)
-    assert said == "abcabcabcabc"
+def test_a_constraint_is_about_the_answer_behind_the_reasoning(bench: Make) -> None:
+    fields = {"constraint": Constraint("regex", "[0-9]{3}")}
+    # The fake says what it is told, or the first token that it may.
+    opened = _said(bench(), "why?</t>12x", thinking=Thinking(**TAGS, is_open=True), **fields)
+    assert opened == "why?</t>120"
+    begun = _said(bench(), "<t>why?</t>12x", thinking=Thinking(**TAGS), **fields)
+    assert begun == "<t>why?</t>120"
+    without = _said(bench(), "12x<t>", thinking=Thinking(**TAGS), **fields)
+    assert without == "120"
+    spent = _said(bench(), "why?120", thinking=Thinking(**TAGS, is_open=True, budget=0), **fields)
+    assert spent == "</t>120"
+
+
+def test_reasoning_does_not_begin_where_the_answer_may_begin_alike(bench: Make) -> None:
+    fields = {"thinking": Thinking(**TAGS), "constraint": Constraint("regex", "<[a-z]{3}>")}
+    assert _said(bench(), "<tag>", **fields) == "<tag>"
 
 
 def test_a_tag_of_one_token_is_no_text_that_looks_like_it() -> None:
