@@ -12,6 +12,7 @@ from corral.backend.chat.types import (
     Effective,
     Event,
     Finished,
+    Media,
     Prompt,
     Reading,
     Scored,
@@ -41,7 +42,7 @@ class Generation:
     Iterating raises ``CorralError`` when it ends badly. Leaving early without ``abort()`` leaves it
     running, so whoever iterates calls ``abort()`` (synchronous, idempotent) in a ``finally``.
     ``prompt_index`` numbers the prompts of a request; ``n_prompt`` is 0 until it is known. With
-    a ``turn`` it is a chat's answer, and read as its dialect says.
+    a ``turn`` it is a chat's answer, and read as its dialect says. ``media``: see ``Add``.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Generation:
         prompt_index: int = 0,
         joins: bool = False,
         turn: Turn | None = None,
+        media: tuple[Media, ...] = (),
     ) -> None:
         self.id = next_request_id()
         self.model = engine.name
@@ -64,6 +66,7 @@ class Generation:
         self.slot = -1
         self.was_aborted = False
         self._joins = joins
+        self._media = media
         self._turn = turn
         self._parser = None if turn is None else turn.new_parser()
         self._engine = engine
@@ -95,9 +98,11 @@ class Generation:
             joins=self._joins,
             marks=() if turn is None else turn.marks,
             thinking=None if turn is None else turn.thinking,
+            media=self._media,
         )
         request = await self._engine.submit(add)
         self._request = request
+        self._media = ()  # on its way, and large
         self.n_prompt = request.accepted.result().n_prompt
         self._timings = Timings(self.n_prompt, 0, 0, 0.0, 0.0)
         if self.was_aborted:  # while it was on its way

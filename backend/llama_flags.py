@@ -27,10 +27,6 @@ _ALWAYS: Final = {
     ),
     "the cache needs no defragmentation": ("-dt --defrag-thold N LLAMA_ARG_DEFRAG_THOLD",),
     "requests are always batched as they come": ("-cb --cont-batching LLAMA_ARG_CONT_BATCHING",),
-    "no projector is ever loaded": (
-        "--no-mmproj --no-mmproj-auto LLAMA_ARG_NO_MMPROJ_AUTO",
-        "--no-mmproj-offload LLAMA_ARG_NO_MMPROJ_OFFLOAD",
-    ),
     "no CORS headers are sent": ("--no-cors-credentials LLAMA_ARG_NO_CORS_CREDENTIALS",),
     "there is no such proxy": ("--no-ui-mcp-proxy --no-webui-mcp-proxy LLAMA_ARG_NO_UI_MCP_PROXY",),
     "there is no agent": ("-no-ag --no-agent LLAMA_ARG_NO_AGENT",),
@@ -145,19 +141,19 @@ _REFUSED: Final = {
     "requests are always batched; --parallel 1 computes one at a time": (
         "-nocb --no-cont-batching LLAMA_ARG_NO_CONT_BATCHING",
     ),
-    "images and sound are not built yet": (
-        "-mm --mmproj N LLAMA_ARG_MMPROJ",
+    "nothing is downloaded; fetch the projector and name it with --mmproj": (
         "-mmu --mmproj-url N LLAMA_ARG_MMPROJ_URL",
-        "--mmproj-auto LLAMA_ARG_MMPROJ_AUTO",
-        "--mmproj-offload LLAMA_ARG_MMPROJ_OFFLOAD",
+    ),
+    "the first GPU has the projector; --no-mmproj-offload leaves it to the CPU": (
         "-mmdev --mmproj-device N MTMD_BACKEND_DEVICE",
-        "--image-min-tokens N LLAMA_ARG_IMAGE_MIN_TOKENS",
-        "--image-max-tokens N LLAMA_ARG_IMAGE_MAX_TOKENS",
+    ),
+    "pictures are encoded one at a time, between steps": (
         "--mtmd-batch-max-tokens N LLAMA_ARG_MTMD_BATCH_MAX_TOKENS",
+    ),
+    "videos are not supported": (
         "--video-fps N LLAMA_ARG_VIDEO_FPS",
         "--video-timestamp-interval N LLAMA_ARG_VIDEO_TIMESTAMP_INTERVAL",
         "--video-ffmpeg-dir N LLAMA_ARG_VIDEO_FFMPEG_DIR",
-        "--media-path N",
     ),
     "computing on other machines is not supported": ("--rpc N LLAMA_ARG_RPC",),
     "weights are loaded at the start": ("-lzm --lazy-mode N LLAMA_ARG_LAZY_MODE",),
@@ -198,12 +194,6 @@ _REFUSED: Final = {
         "--models-preset N LLAMA_ARG_MODELS_PRESET",
         "--models-max N LLAMA_ARG_MODELS_MAX",
         "--models-autoload LLAMA_ARG_MODELS_AUTOLOAD",
-    ),
-    "it is said with each request": (
-        "--reasoning-preserve LLAMA_ARG_REASONING_PRESERVE",
-        "--no-reasoning-preserve LLAMA_ARG_NO_REASONING_PRESERVE",
-        "--skip-chat-parsing LLAMA_ARG_SKIP_CHAT_PARSING",
-        "--no-skip-chat-parsing LLAMA_ARG_NO_SKIP_CHAT_PARSING",
     ),
     "the model stays loaded": ("--sleep-idle-seconds N",),
     "messages are plain text": ("--log-jsonl LLAMA_ARG_LOG_JSONL",),

@@ -367,5 +367,10 @@ def engine_config(settings: Settings) -> EngineConfig:
         cache_disk=str(settings.cache_disk or ""),
         cache_disk_mib=settings.cache_disk_mb,
         llama=llama_options(settings),
+        mmproj=str(settings.mmproj or "") if settings.mmproj_auto else "",
+        mmproj_offload=settings.mmproj_offload,
+        image_min_tokens=settings.image_min_tokens,
+        image_max_tokens=settings.image_max_tokens,
+        media_cache_mib=settings.media_cache_mib,
         fake=settings.fake,
     )

@@ -17,6 +17,7 @@ def check(settings: Settings) -> None:
     _check_certificate(settings)
     _check_constraint(settings)
     _check_template(settings)
+    _check_media(settings)
     _check_data_dir(settings)
 
 
@@ -69,6 +70,26 @@ def _check_template(settings: Settings) -> None:
     except Refused as error:
         flag = "--chat-template-file" if settings.chat_template_file else "--chat-template"
         raise Refused(f"{flag}: {error.message}", param=flag[2:].replace("-", "_")) from None
+
+
+def _check_media(settings: Settings) -> None:
+    """Whether the projector fits the model shows when both are loaded."""
+    file, folder = settings.mmproj, settings.media_path
+    if file is not None and settings.mmproj_auto and not settings.fake:
+        try:
+            with file.open("rb") as opened:
+                problem = "" if opened.read(4) == b"GGUF" else "not a GGUF file"
+        except FileNotFoundError:
+            problem = "no such file"
+        except OSError as error:
+            problem = error.strerror or "it cannot be read"
+        if problem:
+            raise Refused(f"--mmproj {file}: {problem}", param="mmproj")
+    if 0 < settings.image_max_tokens < settings.image_min_tokens:
+        message = "--image-max-tokens is less than --image-min-tokens"
+        raise Refused(message, param="image_max_tokens")
+    if folder is not None and not folder.is_dir():
+        raise Refused(f"--media-path {folder}: no such folder", param="media_path")
 
 
 class _Bytes:

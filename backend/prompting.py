@@ -76,6 +76,7 @@ class Prompting:
             defaults=self._defaults(),
             prefills=s.prefill_assistant,
             folds=s.fold_messages,
+            skips_parsing=s.skip_chat_parsing,
         )
 
     def _defaults(self) -> dict[str, Any]:
@@ -88,6 +89,8 @@ class Prompting:
             found["enable_thinking"] = False
         elif s.reasoning_effort:
             found["reasoning_effort"] = s.reasoning_effort
+        if s.reasoning_preserve is not None:
+            found["preserve_reasoning"] = s.reasoning_preserve
         named: dict[str, Any] = json.loads(s.chat_template_kwargs or "{}")
         return found | named
 

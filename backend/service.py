@@ -1,5 +1,6 @@
 """Use cases: a request becomes a running generation whose events any renderer can show."""
 
+import itertools
 import logging
 import re
 import time
@@ -10,6 +11,7 @@ from weakref import WeakValueDictionary
 from msgspec.structs import replace
 
 from corral.backend import pool as pools
+from corral.backend.attachments import Attachments
 from corral.backend.chat.capabilities import Capabilities
 from corral.backend.chat.media import shown
 from corral.backend.chat.model import Prepared, Turn
@@ -17,8 +19,10 @@ from corral.backend.chat.types import (
     ChatRequest,
     CompletionRequest,
     Effective,
+    Media,
     Params,
     Prompt,
+    Source,
     Written,
 )
 from corral.backend.choices import Choices, Generation
@@ -43,6 +47,7 @@ class Service:
         self.settings = settings
         self._pool = pool
         self._prompting = Prompting(settings)
+        self._attachments = Attachments(settings)
         #: Answers under way by the name their client knows; whoever runs them keeps them alive.
         self.named: WeakValueDictionary[str, Choices] = WeakValueDictionary()
         self.created = int(time.time())
@@ -63,6 +68,7 @@ class Service:
 
     async def close(self) -> None:
         """Ends everything."""
+        self._attachments.close()
         await self._pool.close()
 
     # --- use cases --------------------------------------------------------------------------------
@@ -72,18 +78,32 @@ class Service:
         queued or running. Raises Refused (the template's objection, too long, queue full) or Broken
         (loading, shutting down)."""
         engine = self._pool.get(request.model)
+        self._attachments.check(request.sources, _loaded(engine))
         model, prepared = await self._prompting.prepare(engine, request)
         turn = model.read(request, prepared)
+        media = await self._attachments.load(request.sources, _loaded(engine))
         choices = await self._answer(
-            [turn.prompt], request.params, request.model, n=request.n, param="messages", turn=turn
+            [(turn.prompt, media)],
+            request.params,
+            request.model,
+            n=request.n,
+            param="messages",
+            turn=turn,
         )
         choices.folded = prepared.folded
         return choices
 
     async def complete(self, request: CompletionRequest) -> Choices:
         """Starts to continue raw prompts; as ``chat``. One bad prompt refuses all of them."""
+        sources = request.sources or ((),) * len(request.prompts)
+        all_sources = [source for own in sources for source in own]
+        loaded = iter(await self._load(all_sources, request.model))
+        prompts = [
+            (prompt, tuple(itertools.islice(loaded, len(own))))
+            for prompt, own in zip(request.prompts, sources, strict=True)
+        ]
         return await self._answer(
-            request.prompts, request.params, request.model, n=request.n, param="prompt"
+            prompts, request.params, request.model, n=request.n, param="prompt"
         )
 
     async def embed(self, request: EmbedRequest) -> Vectors:
@@ -93,7 +113,9 @@ class Service:
 
     async def prepare(self, request: ChatRequest) -> Prepared:
         """The prompt a conversation becomes. Raises as ``chat``."""
-        return (await self._prompting.prepare(self._pool.get(request.model), request))[1]
+        engine = self._pool.get(request.model)
+        self._attachments.check(request.sources, _loaded(engine))
+        return (await self._prompting.prepare(engine, request))[1]
 
     async def render(self, request: ChatRequest) -> Written:
         """See ``prepare``."""
@@ -101,7 +123,14 @@ class Service:
 
     async def count(self, request: ChatRequest) -> int:
         """How many tokens a conversation's prompt has. Raises as ``chat``."""
-        return len(await self.prompt_tokens(await self.render(request)))
+        return len(await self.chat_tokens(request, await self.prepare(request)))
+
+    async def chat_tokens(self, request: ChatRequest, prepared: Prepared) -> list[int]:
+        """The tokens of a conversation made ready; those of pictures and sounds are negative.
+        Raises as ``chat``."""
+        return await self.prompt_tokens(
+            prepared.prompt, await self._load(request.sources, request.model)
+        )
 
     async def tokenize(
         self, content: str | list[int | str], *, add_special: bool, parse_special: bool
@@ -111,10 +140,11 @@ class Service:
         tokens: list[int] = await self._pool.get(None).call("tokenize", args)
         return tokens
 
-    async def prompt_tokens(self, prompt: Prompt | Written) -> list[int]:
+    async def prompt_tokens(
+        self, prompt: Prompt | Written, media: tuple[Media, ...] = ()
+    ) -> list[int]:
         """The tokens of a prompt as a request would read them."""
-        tokens: list[int] = await self._pool.get(None).call("tokenize_prompt", {"prompt": prompt})
-        return tokens
+        return await _tokens(self._pool.get(None), prompt, media)
 
     async def as_text(self, prompt: Prompt | Written) -> str:
         """A prompt as text, to be shown, with ``MARKER`` for its pictures and sounds."""
@@ -149,9 +179,15 @@ class Service:
         ended: bool = await self._pool.get(None).call("end_thinking", {"id": generation_id})
         return ended
 
+    async def _load(self, sources: Sequence[Source], model: str | None) -> tuple[Media, ...]:
+        """What pictures and sounds are. Raises Refused or Broken."""
+        if not sources:
+            return ()
+        return await self._attachments.load(sources, _loaded(self._pool.get(model)))
+
     async def _answer(
         self,
-        prompts: Sequence[Prompt | Written],
+        prompts: Sequence[tuple[Prompt | Written, tuple[Media, ...]]],
         params: Params,
         model: str | None,
         *,
@@ -164,14 +200,22 @@ class Service:
         if len(prompts) * n > 1:
             # The engine checks a prompt when it gets it; here all must be good before any runs.
             prompts = [
-                await self._tokens(engine, prompt, f"{param}[{i}]" if len(prompts) > 1 else param)
-                for i, prompt in enumerate(prompts)
+                await self._fitting(
+                    engine, prompt, media, f"{param}[{i}]" if len(prompts) > 1 else param
+                )
+                for i, (prompt, media) in enumerate(prompts)
             ]
         generations = [
             Generation(
-                engine, prompt, _choice(in_force, j), prompt_index=i, joins=i + j > 0, turn=turn
+                engine,
+                prompt,
+                _choice(in_force, j),
+                prompt_index=i,
+                joins=i + j > 0,
+                turn=turn,
+                media=media,
             )
-            for i, prompt in enumerate(prompts)
+            for i, (prompt, media) in enumerate(prompts)
             for j in range(n)
         ]
         choices = Choices(generations, n_at_once=self.settings.slots)
@@ -185,9 +229,12 @@ class Service:
             raise
         return choices
 
-    async def _tokens(self, engine: Engine, prompt: Prompt | Written, at: str) -> Prompt:
-        """A prompt's tokens. Raises Refused when it is empty or can never fit."""
-        tokens: list[int | str] = await engine.call("tokenize_prompt", {"prompt": prompt})
+    async def _fitting(
+        self, engine: Engine, prompt: Prompt | Written, media: tuple[Media, ...], at: str
+    ) -> tuple[Prompt | Written, tuple[Media, ...]]:
+        """A prompt as its tokens, but for one with pictures or sounds. Raises Refused when it is
+        empty or can never fit."""
+        tokens = await _tokens(engine, prompt, media)
         n, n_ctx = len(tokens), engine.info.n_ctx if engine.info is not None else len(tokens) + 1
         if not tokens:
             raise Refused(f"{at}: the prompt holds no tokens", param=at)
@@ -198,7 +245,7 @@ class Service:
                 param=at,
                 extra={"n_prompt_tokens": n, "n_ctx": n_ctx},
             )
-        return tokens
+        return (prompt if media else list[int | str](tokens)), media
 
     # --- settings in force ------------------------------------------------------------------------
 
@@ -263,6 +310,19 @@ class Service:
         if snapshot is None or generation_id not in snapshot.waiting:
             return None
         return snapshot.waiting.index(generation_id)
+
+
+def _loaded(engine: Engine) -> ModelInfo:
+    """What is known of an engine's model. Raises Refused or Broken while there is none."""
+    if engine.info is None:
+        raise engine.refusal()
+    return engine.info
+
+
+async def _tokens(engine: Engine, prompt: Prompt | Written, media: tuple[Media, ...]) -> list[int]:
+    args = {"prompt": prompt, "media": media} if media else {"prompt": prompt}
+    tokens: list[int] = await engine.call("tokenize_prompt", args)
+    return tokens
 
 
 def _choice(effective: Effective, j: int) -> Effective:

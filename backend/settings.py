@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from corral.backend.media.hosts import Allowed
 from corral.backend.values import (
     ReasoningFormat,
     adapters,
@@ -28,7 +29,7 @@ from corral.backend.values import (
     text_once,
 )
 from corral.backend.values_chat import Effort, Reasoning, chat_template, variables
-from corral.backend.values_http import addresses, key_file, names, prefix
+from corral.backend.values_http import addresses, key_file, names, prefix, url_hosts
 from corral.backend.values_llama import (
     MAX_DEVICES,
     MAX_LAYERS,
@@ -41,6 +42,7 @@ from corral.backend.values_llama import (
     choice,
     devices,
     gpu_layers,
+    n_tokens,
     or_default,
     overrides,
     shares,
@@ -157,6 +159,20 @@ class Settings:
     embd_normalize: int = _knob(2, "--embd-normalize", "Embeddings", "length of the vectors: 2 Euclidean, 1 taxicab, another P that norm, 0 the largest number is 32760, -1 as computed", between(-1, 2**31 - 1))
     n_ubatch: int = _knob(0, "-ub --ubatch-size", "Embeddings", "most tokens of a text that the model must see at once; 0: what the model takes, up to 8192", count, env="LLAMA_ARG_UBATCH")
 
+    mmproj: Path | None = _knob(None, "-mm --mmproj", "Pictures and sounds", "GGUF file of the projector that lets the model take pictures or sounds; default: it takes text only", Path, env="LLAMA_ARG_MMPROJ")
+    mmproj_auto: bool = _knob(True, "--mmproj-auto", "Pictures and sounds", "load that projector", flag, env="LLAMA_ARG_MMPROJ_AUTO", off="--no-mmproj --no-mmproj-auto")
+    mmproj_offload: bool = _knob(True, "--mmproj-offload", "Pictures and sounds", "let a GPU compute the projector", flag, env="LLAMA_ARG_MMPROJ_OFFLOAD", off="--no-mmproj-offload")
+    image_min_tokens: int = _knob(-1, "--image-min-tokens", "Pictures and sounds", "fewest tokens of a picture, for projectors that take any size; -1: as the file has it", n_tokens, env="LLAMA_ARG_IMAGE_MIN_TOKENS")
+    image_max_tokens: int = _knob(-1, "--image-max-tokens", "Pictures and sounds", "most tokens of a picture, likewise; -1: as the file has it", n_tokens, env="LLAMA_ARG_IMAGE_MAX_TOKENS")
+    media_path: Path | None = _knob(None, "--media-path", "Pictures and sounds", "folder whose files requests may name, as file:picture.png; default: they may name none", Path)
+    media_url_allow: tuple[Allowed, ...] = _knob((), "--media-url-allow", "Pictures and sounds", "hosts that pictures and sounds may be fetched from, separated by commas: [http://|https://]HOST[:PORT], the host a name, *.NAME for those below it, * for any, or an address; may be repeated; default: nothing is fetched", url_hosts, many=True)
+    media_url_private: bool = _knob(False, "--media-url-private", "Pictures and sounds", "let those names lead into private networks and to this machine", flag)
+    media_timeout_s: float = _knob(20.0, "--media-timeout", "Pictures and sounds", "seconds that fetching one may take, redirects included", between(0.05, 1e6, float))
+    media_max_mib: int = _knob(20, "--media-max-mib", "Pictures and sounds", "largest file of a picture or sound in MiB", between(1, 1024))
+    media_max_count: int = _knob(32, "--media-max-count", "Pictures and sounds", "most pictures and sounds in one request", count)
+    image_max_megapixels: int = _knob(64, "--image-max-megapixels", "Pictures and sounds", "most pixels of a picture in millions, and of all pictures of a request once they are decoded", between(1, 1000))
+    media_cache_mib: int = _knob(256, "--media-cache-mib", "Pictures and sounds", "MiB of host memory for decoded pictures and sounds, and as much for what the projector made of them", between(0, 2**20))
+
     chat_template: str = _knob("", "--chat-template", "Chat", "Jinja source in place of the model's template, or the name of one of llama.cpp's formats, as llama3", chat_template, env="LLAMA_ARG_CHAT_TEMPLATE")
     chat_template_file: str = _knob("", "--chat-template-file", "Chat", "file of a Jinja template in place of the model's", file_text, env="LLAMA_ARG_CHAT_TEMPLATE_FILE")
     chat_template_kwargs: str = _knob("", "--chat-template-kwargs", "Chat", "JSON object of variables for the template; a request's come before them", variables, env="LLAMA_ARG_CHAT_TEMPLATE_KWARGS")
@@ -167,6 +183,8 @@ class Settings:
     reasoning: Reasoning = _knob("auto", "-rea --reasoning", "Chat", "whether the model reasons before it answers: on, off, or auto, as its template has it", choice(Reasoning), env="LLAMA_ARG_REASONING")
     reasoning_effort: Effort | None = _knob(None, "--reasoning-effort", "Chat", "how much it reasons, for templates that know: none, minimal, low, medium, high, xhigh or max; default: as the template has it", choice(Effort), env="LLAMA_ARG_REASONING_EFFORT")
     reasoning_format: ReasoningFormat = _knob("auto", "--reasoning-format", "Chat", "where reasoning is shown: auto or deepseek (as reasoning_content), none (left in the text), or deepseek-legacy (both)", choice(ReasoningFormat), env="LLAMA_ARG_THINK")
+    reasoning_preserve: bool | None = _knob(None, "--reasoning-preserve", "Chat", "show the model the reasoning of all earlier turns, for templates that can; default: as the template has it", flag, env="LLAMA_ARG_REASONING_PRESERVE", off="--no-reasoning-preserve", alone="on")
+    skip_chat_parsing: bool = _knob(False, "--skip-chat-parsing", "Chat", "leave calls and reasoning in the content as the model writes them", flag, env="LLAMA_ARG_SKIP_CHAT_PARSING", off="--no-skip-chat-parsing")
     reasoning_budget: int = _knob(-1, "--reasoning-budget", "Chat", "most tokens of reasoning; 0: none, and templates are told so; -1: no limit", between(-1, 2**31 - 1), env="LLAMA_ARG_THINK_BUDGET")
     reasoning_budget_message: str = _knob("", "--reasoning-budget-message", "Chat", "what is written into the reasoning when its budget ends it", env="LLAMA_ARG_THINK_BUDGET_MESSAGE")
 

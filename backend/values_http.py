@@ -2,6 +2,7 @@
 
 import re
 
+from corral.backend.media.hosts import Allowed, parse_allowed
 from corral.backend.values import file_text
 
 _SEGMENT = re.compile(r"[A-Za-z0-9._~-]+")
@@ -41,3 +42,14 @@ def key_file(text: str) -> tuple[str, ...]:
     if not keys:
         raise ValueError("must be a file with at least one key")
     return keys
+
+
+def url_hosts(text: str) -> tuple[Allowed, ...]:
+    """Places that may be fetched from, separated by commas."""
+    try:
+        found = tuple(parse_allowed(part) for part in _listed(text))
+    except ValueError:
+        found = ()
+    if not found:
+        raise ValueError("must name hosts: [http://|https://]HOST[:PORT]")
+    return found

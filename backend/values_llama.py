@@ -57,6 +57,11 @@ def or_default(default: float, low: float, high: float) -> Callable[[str], float
     return parse
 
 
+def n_tokens(text: str) -> int:
+    """A number of tokens; -1 leaves it to the model."""
+    return -1 if text == "-1" else int(between(1, 2**20)(text))
+
+
 def shares(text: str) -> tuple[float, ...]:
     """Shares of devices, separated by commas or slashes."""
     try:

@@ -5,19 +5,15 @@ before anybody is told.
 """
 
 import asyncio
-import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
-from typing import Literal, Protocol, TypeAlias
+from collections.abc import Sequence
+from typing import Protocol
 
-import msgspec
-
-from corral.backend.chat import types as chat
-from corral.backend.chat.types import ChatRequest, Content, Event, Finished, Reading, Text, Timings
+from corral.backend.chat.types import ChatRequest, Finished
 from corral.backend.errors import Broken, CorralError
-from corral.backend.store import Figures, Message, Outcome, Store
-from corral.frontend.growing import Document
+from corral.backend.store import Message, Outcome, Store
+from corral.frontend.reply import Generation, Reply
 
 log = logging.getLogger("corral.frontend")
 
@@ -25,22 +21,6 @@ log = logging.getLogger("corral.frontend")
 FLUSH_S = 1.0
 #: Running replies get this long to end when the server stops.
 CLOSE_S = 5.0
-
-Phase: TypeAlias = Literal["loading", "sending", "waiting", "reading", "writing", "ended"]
-
-
-class Generation(Protocol):
-    """What of a running generation is used here; see ``choices.Generation``."""
-
-    @property
-    def id(self) -> int:
-        """Its number in the queue."""
-
-    def abort(self) -> None:
-        """Ends it now."""
-
-    def __aiter__(self) -> AsyncIterator[Event]:
-        """Its events; the last is ``Finished``."""
 
 
 class Choices(Protocol):
@@ -70,122 +50,6 @@ class Model(Protocol):
 
     def waiting_ahead(self, generation_id: int) -> int | None:
         """Requests before this one in the queue."""
-
-
-def to_request(messages: Sequence[Message]) -> ChatRequest:
-    """A conversation as the model gets it. Replies without text are left out, and what the user
-    said in a row is one message: many templates insist that the roles alternate."""
-    turns: list[tuple[str, str]] = []
-    for m in messages:
-        if m.role == "assistant" and not m.content:
-            continue
-        if turns and turns[-1][0] == m.role:
-            turns[-1] = (m.role, f"{turns[-1][1]}\n\n{m.content}")
-        else:
-            turns.append((m.role, m.content))
-    # There is no place for reasoning apart: it is shown where it was written.
-    return ChatRequest(
-        messages=tuple(chat.Message(role=r, content=c) for r, c in turns), reasoning_format="none"
-    )
-
-
-class Reply:
-    """One running reply. ``version`` grows with every change; ``document`` is its text."""
-
-    def __init__(self, message: Message, request: ChatRequest) -> None:
-        self.message = message
-        self.request = request
-        self.document = Document()
-        self.phase: Phase = "sending"
-        self.reading: Reading | None = None
-        self.timings: Timings | None = None
-        self.version = 0
-        self.generation: Generation | None = None
-        self.task: asyncio.Task[None] | None = None
-        self.has_begun = False
-        self.is_stopping = False
-        self.ended = asyncio.Event()
-        self._text: list[str] = []
-        self._began_s = time.monotonic()
-        self._first_ms = 0.0
-        self._open: tuple[int, str] = (-1, "")
-        self._wake = asyncio.Event()
-
-    @property
-    def id(self) -> int:
-        """The id of its message."""
-        return self.message.id
-
-    async def changed(self, seen: int, timeout_s: float) -> None:
-        """Returns when ``version`` is not ``seen`` any more, or after the time."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                while self.version == seen and not self.ended.is_set():
-                    await self._wake.wait()
-
-    def open_html(self) -> str:
-        """The block being written, rendered once per version however many look."""
-        if self._open[0] != self.version:
-            self.document.advance()
-            self._open = (self.version, self.document.open_html())
-        return self._open[1]
-
-    def stop(self) -> None:
-        """Ends it as soon as the engine can; what was written stays."""
-        self.is_stopping = True
-        if self.generation is not None:
-            self.generation.abort()
-        # A task cancelled before its first step would never get to its end.
-        elif self.has_begun and self.phase != "ended" and self.task is not None:
-            self.task.cancel()
-
-    def enter(self, phase: Phase) -> None:
-        """Begins a phase."""
-        self.phase = phase
-        self.touch()
-
-    def touch(self) -> None:
-        """Something changed: wakes everyone who looks."""
-        self.version += 1
-        self._wake.set()
-        self._wake = asyncio.Event()
-
-    def take(self, event: Event) -> None:
-        """Notes what an event says."""
-        match event:
-            case Reading():
-                self.reading = event
-                self.phase = "reading"
-            case Text():
-                if not self._text:
-                    self._first_ms = (time.monotonic() - self._began_s) * 1e3
-                self.phase = "writing"
-                self.timings = event.timings
-                said = "".join(part.text for part in event.parts if isinstance(part, Content))
-                self._text.append(said)
-                self.document.feed(said)
-            case Finished():
-                self.timings = event.timings
-        self.touch()
-
-    def standing(self, outcome: Outcome) -> Message:
-        """The message as it is now."""
-        t = self.timings
-        figures = (
-            Figures()
-            if t is None
-            else Figures(
-                n_prompt=t.n_prompt,
-                n_cached=t.n_cached,
-                n_generated=t.n_generated,
-                prompt_ms=t.prompt_ms,
-                predicted_ms=t.predicted_ms,
-                first_ms=self._first_ms,
-            )
-        )
-        return msgspec.structs.replace(
-            self.message, content="".join(self._text), outcome=outcome, figures=figures
-        )
 
 
 class Live:
@@ -282,9 +146,7 @@ class Live:
         return Outcome(status="error", error="The answer broke off without an end")
 
     async def _write(self, message: Message) -> None:
-        await self._store.update_reply(
-            message.id, message.content, message.outcome, message.figures
-        )
+        await self._store.update_reply(message)
 
 
 def _outcome(event: Finished) -> Outcome:

@@ -242,7 +242,7 @@ def test_a_list_of_a_stronger_source_takes_the_place_of_a_weaker_ones(tmp_path: 
     [
         ("tempp = 1", ": tempp is no setting; did you mean temp?"),
         ("c = 1", ": c is no setting"),
-        ('mmproj = "x"', ": mmproj: llama-server's --mmproj is not supported by Corral: "),
+        ('rpc = "x"', ": rpc: llama-server's --rpc is not supported by Corral: "),
         ("metrics = false", ": metrics: must be true, or not be there: /metrics is always there"),
         ("[server]\nport = 1", ": server is no setting"),
         ("port = 70000", ": port must be between 0 and 65535: '70000'"),

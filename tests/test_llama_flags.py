@@ -138,10 +138,10 @@ def test_what_cannot_be_done_is_refused_with_the_reason(flag: Any) -> None:
 
 
 def test_a_variable_of_what_cannot_be_done_is_named_and_does_not_stop_the_start() -> None:
-    loaded = load([], {"LLAMA_ARG_MMPROJ": "x.gguf", "HF_TOKEN": "secret", "LLAMA_ARG_PORT": "9"})
+    loaded = load([], {"LLAMA_ARG_RPC": "host:1", "HF_TOKEN": "secret", "LLAMA_ARG_PORT": "9"})
     assert loaded.settings == Settings(port=9)
     (note,) = loaded.notes
-    assert note.startswith("LLAMA_ARG_MMPROJ is set, but llama-server's --mmproj is not supported")
+    assert note.startswith("LLAMA_ARG_RPC is set, but llama-server's --rpc is not supported")
 
 
 def test_a_variable_that_would_switch_off_what_is_always_so_is_named() -> None:

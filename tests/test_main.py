@@ -93,12 +93,12 @@ def test_what_cannot_be_understood_is_one_line_and_an_exit_code(
 def test_what_changes_nothing_is_said_once_at_the_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("LLAMA_ARG_MMPROJ", "x")
+    monkeypatch.setenv("LLAMA_ARG_RPC", "x")
     (tmp_path / "file").write_text("in the way")  # so that it ends
     flags = ["-kvu", "-cb", "-kvu", "--data-dir", str(tmp_path / "file")]
     _, _, err = ended(["serve", "--fake", *flags], capsys)
     lines = err.splitlines()
-    assert [line.split()[1] for line in lines[:3]] == ["-kvu", "-cb", "LLAMA_ARG_MMPROJ"]
+    assert [line.split()[1] for line in lines[:3]] == ["-kvu", "-cb", "LLAMA_ARG_RPC"]
     assert len(lines) == 4
 
 

@@ -82,6 +82,32 @@ async def test_the_switch_of_a_template_that_has_another_name_is_found() -> None
     assert await shown(Settings(), on, template_kwargs=both) == "hi off"
 
 
+@pytest.mark.parametrize(
+    "switch", ["preserve_thinking", "not clear_thinking", "preserve_reasoning"]
+)
+async def test_reasoning_of_earlier_turns_is_kept_by_the_templates_own_switch(switch: str) -> None:
+    template = (
+        "{% for m in messages %}{% if m.reasoning_content and (" + switch + ") %}"
+        "<{{ m.reasoning_content }}>{% endif %}{{ m.content }}{% endfor %}"
+    ).replace("not clear_thinking", "clear_thinking is false")
+    turns = (
+        Message(role="user", content="a"),
+        Message(role="assistant", content="b", fields={"reasoning_content": "why"}),
+        Message(role="user", content="c"),
+    )
+
+    async def prompt(settings: Settings, **kwargs: Any) -> str:
+        request = ChatRequest(messages=turns, template_kwargs=kwargs)
+        on = engine(chat_template=template)
+        return (await Prompting(settings).prepare(on, request))[1].prompt.text
+
+    assert await prompt(Settings()) == "abc"
+    assert await prompt(Settings(reasoning_preserve=True)) == "a<why>bc"
+    assert await prompt(Settings(reasoning_preserve=True), preserve_reasoning=False) == "abc"
+    assert await prompt(Settings(reasoning_preserve=False)) == "abc"
+    assert await prompt(Settings(), preserve_reasoning=True) == "a<why>bc"
+
+
 async def test_a_model_that_is_not_loaded_is_waited_for_by_the_client() -> None:
     on = Engine("m", EngineConfig(model=""))
     with pytest.raises(Broken) as caught:

@@ -15,6 +15,7 @@ from corral.backend.api.anthropic_schema import (
     count_decoder,
     messages_decoder,
 )
+from corral.backend.api.leaving import unless_gone
 from corral.backend.api.openapi import WITH_BODY, Operation
 from corral.backend.api.serving import n_vocab, serve, service_of, wishes
 from corral.backend.api.wire import AnyRequest, read, reply
@@ -65,7 +66,7 @@ async def count_tokens(request: AnyRequest) -> Response[bytes]:
     """How many tokens a request's prompt has."""
     body = await read(request, count_decoder)
     asked = body.request(n_vocab(request))
-    return reply(TokenCount(await service_of(request).count(asked)))
+    return reply(TokenCount(await unless_gone(request, service_of(request).count(asked))))
 
 
 #: Served under /v1.

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from corral.backend.api import media_parts
 from corral.backend.api.generation import unsupported
 from corral.backend.chat.types import Message
 from corral.backend.errors import Refused
@@ -46,14 +47,16 @@ def _message(given: dict[str, Any], at: str) -> list[Message]:
 
 
 def _user(blocks: Sequence[Any], at: str) -> list[Message]:
-    results, texts = [], []
+    results, parts = [], []
     for i, block in enumerate(blocks):
         if _type(block, f"{at}[{i}]") == "tool_result":
             results.append(_result(block, f"{at}[{i}]"))
         else:
-            texts.append(_text(block, f"{at}[{i}]"))
+            parts.append(_part(block, f"{at}[{i}]"))
     # Results come first: they answer the calls of the turn before.
-    return [*results, Message(role="user", content="\n".join(texts))] if texts else results
+    if not parts:
+        return results
+    return [*results, Message(role="user", content=media_parts.content(parts))]
 
 
 def _assistant(blocks: Sequence[Any], at: str) -> Message:
@@ -90,11 +93,25 @@ def _call(block: dict[str, Any], at: str) -> dict[str, Any]:
 
 def _result(block: dict[str, Any], at: str) -> Message:
     content = block.get("content", "")
-    text = content if isinstance(content, str) else _texts(content, f"{at}.content")
+    if not isinstance(content, str):
+        content = _parts(content, f"{at}.content")
     fields: dict[str, Any] = {"tool_call_id": _member(block, "tool_use_id", at)}
     if block.get("is_error") is True:
         fields["is_error"] = True
-    return Message(role="tool", content=text, fields=fields)
+    return Message(role="tool", content=content, fields=fields)
+
+
+def _parts(blocks: Any, at: str) -> str | list[media_parts.Part]:
+    if not isinstance(blocks, list):
+        raise _expected(at, "a text or a list of blocks")
+    return media_parts.content([_part(block, f"{at}[{i}]") for i, block in enumerate(blocks)])
+
+
+def _part(block: Any, at: str) -> media_parts.Part:
+    """What the user or a tool shows."""
+    if _type(block, at) == "image":
+        return media_parts.shown(media_parts.image_source(block.get("source"), f"{at}.source"))
+    return media_parts.text(_text(block, at))
 
 
 def _texts(blocks: Any, at: str) -> str:
@@ -111,8 +128,10 @@ def _type(block: Any, at: str) -> str:
 
 def _text(block: Any, at: str) -> str:
     kind = _type(block, at)
-    if kind in ("image", "document", "search_result"):
-        raise unsupported(at, f"this server reads text, not {kind}")
+    if kind == "image":
+        raise unsupported(at, "only the user and tools show pictures")
+    if kind in ("document", "search_result"):
+        raise unsupported(at, f"this server reads text and pictures, not {kind}")
     if kind != "text":
         raise _expected(f"{at}.type", "text")
     return _member(block, "text", at)

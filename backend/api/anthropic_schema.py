@@ -20,11 +20,41 @@ _TEXT_BLOCK = {
     "required": ["type", "text"],
     "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
 }
+_IMAGE_BLOCK = {
+    "type": "object",
+    "required": ["type", "source"],
+    "properties": {
+        "type": {"const": "image"},
+        "source": {
+            "anyOf": [
+                {
+                    "type": "object",
+                    "required": ["type", "media_type", "data"],
+                    "properties": {
+                        "type": {"const": "base64"},
+                        "media_type": {"type": "string"},
+                        "data": {"type": "string"},
+                    },
+                },
+                {
+                    "type": "object",
+                    "required": ["type", "url"],
+                    "properties": {"type": {"const": "url"}, "url": {"type": "string"}},
+                },
+            ]
+        },
+    },
+}
 _MESSAGE = {
     "required": ["role", "content"],
     "properties": {
         "role": {"enum": ["user", "assistant", "system"]},
-        "content": {"anyOf": [{"type": "string"}, {"type": "array", "items": _TEXT_BLOCK}]},
+        "content": {
+            "anyOf": [
+                {"type": "string"},
+                {"type": "array", "items": {"anyOf": [_TEXT_BLOCK, _IMAGE_BLOCK]}},
+            ]
+        },
     },
 }
 _TOOL = {"required": ["name", "input_schema"], "properties": {"name": {"type": "string"}}}

@@ -6,8 +6,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from corral.backend.api.media_parts import gathered
 from corral.backend.api.unbuilt import unsupported
-from corral.backend.chat.types import ChatRequest, Tool, ToolChoice
+from corral.backend.chat.types import ChatRequest, Message, Tool, ToolChoice
 from corral.backend.errors import Refused
 
 MAX_TOOLS = 512
@@ -23,9 +24,12 @@ class Calling(Struct, frozen=True, kw_only=True):
     name: str | None = None
     parallel: bool | None = None
 
-    def request(self, **members: Any) -> ChatRequest:
+    def request(self, messages: Sequence[Message], **members: Any) -> ChatRequest:
         """A chat request that may call them."""
+        numbered, sources = gathered(messages)
         return ChatRequest(
+            messages=numbered,
+            sources=sources,
             tools=self.tools,
             tool_choice=self.choice,
             tool_name=self.name,

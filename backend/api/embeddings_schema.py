@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from corral.backend.api.prompts import Prompts, is_several, prompts
+from corral.backend.api.prompts import Prompts, is_several, texts
 from corral.backend.errors import Refused
 from corral.backend.vectors import EmbedRequest
 
@@ -46,7 +46,7 @@ class EmbeddingsBody(Struct, kw_only=True):
         given = self.content if self.input is None else self.input
         if given is None:
             raise Refused("input: text, tokens, or a list of these is expected", param="input")
-        found = prompts(given, n_vocab, at=at, most=MAX_INPUTS)
+        found = texts(given, n_vocab, at=at, most=MAX_INPUTS)
         asked = EmbedRequest(
             inputs=found,
             at=at,

@@ -40,7 +40,9 @@ class NativeBody(NativeOptions, kw_only=True):
         n = self.n_choices
         given = prompts(self.prompt, n_vocab, n=n)
         params = self.params(n_vocab)
-        return CompletionRequest(prompts=given, params=params, model=self.model, n=n)
+        return CompletionRequest(
+            prompts=given.prompts, sources=given.sources, params=params, model=self.model, n=n
+        )
 
 
 class ExtraFile(Struct, kw_only=True):

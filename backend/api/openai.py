@@ -8,6 +8,7 @@ from litestar.params import FromPath
 from msgspec.structs import replace
 
 from corral.backend.api.infill import Gap, fill_in
+from corral.backend.api.leaving import unless_gone
 from corral.backend.api.openai_render import ChatRender, Envelope, TextRender
 from corral.backend.api.openai_schema import (
     Chat,
@@ -25,6 +26,7 @@ from corral.backend.api.openai_schema import (
 from corral.backend.api.openapi import WITH_BODY, Operation, Parameter
 from corral.backend.api.serving import n_vocab, serve, service_of, wishes
 from corral.backend.api.wire import AnyRequest, read, reply
+from corral.backend.chat.types import CompletionRequest, Prompt, Written
 from corral.backend.choices import Choices
 from corral.backend.errors import Refused, from_engine
 from corral.backend.service import Service
@@ -68,6 +70,16 @@ async def chat_completions(request: AnyRequest) -> Response[Any]:
     return await serve(request, body, service.chat(asked), render)
 
 
+def _texts(asked: CompletionRequest) -> list[Prompt]:
+    found: list[Prompt] = []
+    for prompt in asked.prompts:
+        if isinstance(prompt, Written):
+            message = "suffix: text is filled in between texts, not beside pictures and sounds"
+            raise Refused(message, kind="unsupported", param="suffix")
+        found.append(prompt)
+    return found
+
+
 @post(
     "/completions",
     status_code=200,
@@ -87,7 +99,7 @@ async def completions(request: AnyRequest) -> Response[Any]:
     asked = body.request(n_vocab(request))
     echoed = [await service.as_text(prompt) for prompt in asked.prompts] if body.echo else []
     if body.suffix:
-        gaps = [Gap(prefix=prompt, suffix=body.suffix) for prompt in asked.prompts]
+        gaps = [Gap(prefix=prefix, suffix=body.suffix) for prefix in _texts(asked)]
         limit = asked.params.max_tokens
         filled = [await fill_in(service, gap, max_tokens=limit, at="suffix") for gap in gaps]
         asked = replace(asked, prompts=tuple(filled))
@@ -119,8 +131,8 @@ async def input_tokens(request: AnyRequest) -> Response[bytes]:
     """How many tokens the prompt of a chat request has; generates nothing."""
     body = await read(request, chat_decoder)
     service = service_of(request)
-    prompt = await service.render(body.request(n_vocab(request)))
-    return reply(InputTokens(input_tokens=len(await service.prompt_tokens(prompt))))
+    asked = body.request(n_vocab(request))
+    return reply(InputTokens(input_tokens=await unless_gone(request, service.count(asked))))
 
 
 def _model(service: Service) -> Model:

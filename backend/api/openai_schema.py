@@ -6,6 +6,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
+from corral.backend.api import media_parts
 from corral.backend.api.calling import Calling, calling, old_calling
 from corral.backend.api.generation import MAX_CHOICES, Count, GenerationBody, unsupported
 from corral.backend.api.params import agreed
@@ -28,16 +29,25 @@ _MESSAGE = {
                 {
                     "type": "array",
                     "items": {
-                        "type": "object",
-                        "required": ["type", "text"],
-                        "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
+                        "anyOf": [
+                            {
+                                "type": "object",
+                                "required": ["type", "text"],
+                                "properties": {
+                                    "type": {"const": "text"},
+                                    "text": {"type": "string"},
+                                },
+                            },
+                            media_parts.IMAGE_URL_SCHEMA,
+                            media_parts.INPUT_AUDIO_SCHEMA,
+                        ]
                     },
                 },
             ]
         },
     },
 }
-_MEDIA = ("image_url", "input_image", "input_audio", "input_video", "video_url", "file")
+_UNREAD = ("input_image", "input_video", "video_url", "file")
 
 
 class ChatBody(GenerationBody, kw_only=True):
@@ -140,7 +150,12 @@ class CompletionBody(GenerationBody, kw_only=True):
         if self.echo and self.n_top is not None:
             params = replace(params, prompt_probs=True)
         given = prompts(self.prompt, n_vocab, n=n)
-        return CompletionRequest(prompts=given, params=params, model=self.model, n=n)
+        if params.prompt_probs and any(given.sources):
+            message = "echo: pictures and sounds have no log probabilities"
+            raise Refused(message, kind="unsupported", param="echo")
+        return CompletionRequest(
+            prompts=given.prompts, sources=given.sources, params=params, model=self.model, n=n
+        )
 
 
 def message(given: dict[str, Any], at: str) -> Message:
@@ -151,8 +166,7 @@ def message(given: dict[str, Any], at: str) -> Message:
         raise Refused(f"{at}.role: {problem}", param=f"{at}.role")
     content = given.get("content", UNSET)
     if isinstance(content, list):
-        texts = [_part(part, f"{at}.content[{i}]") for i, part in enumerate(content)]
-        content = [{"type": "text", "text": text} for text in texts]
+        content = [_part(part, role, f"{at}.content[{i}]") for i, part in enumerate(content)]
     elif content is not UNSET and content is not None and not isinstance(content, str):
         raise Refused(
             f"{at}.content: expected a text, null or a list of parts", param=f"{at}.content"
@@ -173,16 +187,22 @@ def _in_new_words(role: str, fields: dict[str, Any]) -> tuple[str, dict[str, Any
     return role, fields
 
 
-def _part(part: Any, at: str) -> str:
+def _part(part: Any, role: str, at: str) -> media_parts.Part:
     kind = part.get("type") if isinstance(part, dict) else None
-    if kind in _MEDIA:
-        raise unsupported(at, f"this server reads text, not {kind}")
-    if kind != "text":
-        raise Refused(f"{at}.type: expected text", param=f"{at}.type")
-    text = part.get("text")
-    if not isinstance(text, str):
-        raise Refused(f"{at}.text: expected `str`", param=f"{at}.text")
-    return text
+    match kind:
+        case "image_url":
+            media_parts.check_role(role, at)
+            return media_parts.shown(media_parts.image_url(part.get(kind), f"{at}.{kind}"))
+        case "input_audio":
+            media_parts.check_role(role, at)
+            return media_parts.shown(media_parts.input_audio(part.get(kind), f"{at}.{kind}"))
+        case "text":
+            if not isinstance(part.get("text"), str):
+                raise Refused(f"{at}.text: expected `str`", param=f"{at}.text")
+            return media_parts.text(part["text"])
+        case _ if kind in _UNREAD:
+            raise unsupported(at, f"this server reads text, pictures and sounds, not {kind}")
+    raise Refused(f"{at}.type: expected text, image_url or input_audio", param=f"{at}.type")
 
 
 chat_decoder = msgspec.json.Decoder(ChatBody)

@@ -35,10 +35,11 @@ class Capabilities(Struct, frozen=True, kw_only=True):
 
     ``takes_tools``: they do no harm, shown or not. ``bare_tools``: a tool needs neither a
     description nor parameters. ``thinking_switch``: the variable that switches reasoning, empty
-    when none does. ``*_content``: in which form messages show. ``*_arguments``: in which form a
-    call's arguments do; ``broken_arguments``: a text that is no object is no reason to refuse.
-    ``wordless_call``: what content must be beside calls when there is none. ``needs_content``:
-    without calls it must be there, if empty.
+    when none does. ``preserve_switches``: variables and the values with which they show reasoning
+    of earlier turns that would not show with other values. ``*_content``: in which form messages
+    show. ``*_arguments``: in which form a call's arguments do; ``broken_arguments``: a text that is
+    no object is no reason to refuse. ``wordless_call``: what content must be beside calls when
+    there is none. ``needs_content``: without calls it must be there, if empty.
     """
 
     system_role: bool
@@ -50,6 +51,7 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     parallel_tool_calls: bool
     tool_results: bool
     preserve_reasoning: bool
+    preserve_switches: tuple[tuple[str, bool], ...]
     thinking_switch: str
     reasoning_effort: bool
     string_content: bool
@@ -61,12 +63,20 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     needs_content: bool
 
 
+#: What families of templates call it: Qwen 3.6 and Laguna, GLM, Nemotron, LFM, DeepSeek, others.
+_PRESERVING: Final = (
+    *(("preserve_thinking", True), ("clear_thinking", False), ("truncate_history_thinking", False)),
+    *(("keep_past_thinking", True), ("drop_thinking", False), ("preserve_reasoning", True)),
+)
+
+
 def analyse(template: ChatTemplate) -> Capabilities:
     """A template's capabilities, by some thirty short renderings."""
     shows = _Probe(template)
     wordless, arguments, called = shows.way_to_call()
     second = _TEXT if arguments == _TEXT else {"probe_key": "probe_second"}
     switches = ("enable_thinking", "thinking")
+    switch = next((name for name in switches if shows.depends(name, True, False)), "")
     return Capabilities(
         system_role="probe_system" in shows.text(_said("system", "probe_system"), _USER),
         developer_role="developer" in template.source
@@ -78,7 +88,8 @@ def analyse(template: ChatTemplate) -> Capabilities:
         parallel_tool_calls=shows.call(wordless, arguments, second).count("probe_key") > 1,
         tool_results="probe_result" in (called or shows.call("empty", _TEXT)),
         preserve_reasoning=shows.reasoning(wordless, arguments),
-        thinking_switch=next((name for name in switches if shows.depends(name, True, False)), ""),
+        preserve_switches=tuple(s for s in _PRESERVING if shows.earlier_reasoning(switch, *s)),
+        thinking_switch=switch,
         reasoning_effort=shows.depends("reasoning_effort", "low", "high"),
         string_content="probe_user" in shows.text(_USER),
         typed_content=shows.parts(),
@@ -151,6 +162,15 @@ class _Probe:
         called = _said("assistant", WORDLESS[wordless], tool_calls=[_call(0, arguments)], **thought)
         result = _said("tool", "probe_result", tool_call_id="probe0000", name="probe_tool")
         return "probe_thought" in plain + self.text(_USER, called, result)
+
+    def earlier_reasoning(self, switch: str, name: str, value: bool) -> bool:
+        """Whether, with reasoning switched on, that of an earlier turn is shown just because of
+        a variable's value."""
+        on = {switch: True} if switch else {}
+        thought = {"reasoning_content": "probe_thought"}
+        turns = _USER, _said("assistant", "probe_answer", **thought), _USER
+        shown = (self.text(*turns, **on, **{name: v}) for v in (value, not value))
+        return ["probe_thought" in text for text in shown] == [True, False]
 
     def depends(self, name: str, one: Any, other: Any) -> bool:
         """Whether a variable's value changes the prompt."""

@@ -14,7 +14,7 @@ from corral.backend.chat.dialects.generic import spelled, with_preamble
 from corral.backend.chat.dialects.lark import Wish
 from corral.backend.chat.fitting import fit, fit_tool, fold
 from corral.backend.chat.media import Places
-from corral.backend.chat.parser import Parser, Thinks
+from corral.backend.chat.parser import Parser, Thinks, Unread
 from corral.backend.chat.template import ChatTemplate
 from corral.backend.chat.types import ChatRequest, Content, Message, Part, Thought, Written
 from corral.backend.engine.messages import Constraint, Thinking
@@ -48,6 +48,7 @@ class ChatModel:
     defaults for reasoning, see ``messages.Thinking``. ``trusts``: what clients write may hold
     control tokens. ``defaults`` are variables of the template. ``prefills``: a last message of
     the assistant is gone on with, unless the request says otherwise. ``folds``: see ``fitting``.
+    ``skips_parsing``: calls and reasoning are left in the content.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class ChatModel:
         defaults: Mapping[str, Any] | None = None,
         prefills: bool = True,
         folds: bool = False,
+        skips_parsing: bool = False,
     ) -> None:
         self.template = template
         self.dialect: Dialect = choose(template.source, controls)
@@ -78,6 +80,7 @@ class ChatModel:
         self._defaults = self._switched(dict(defaults or {}))
         self._prefills = prefills
         self._folds = folds
+        self._skips_parsing = skips_parsing
         think = self.dialect.think
         #: Whether it reasons in tags; in a model that does not, they are words like any others.
         self.can_think = think is not None and (
@@ -147,7 +150,11 @@ class ChatModel:
         return self._switched(kwargs)
 
     def _switched(self, variables: dict[str, Any]) -> dict[str, Any]:
-        """Variables with ``enable_thinking`` under the template's own name for it as well."""
+        """Variables with ``enable_thinking`` and ``preserve_reasoning`` under the template's own
+        names for them as well."""
+        if "preserve_reasoning" in variables:
+            for name, value in self.can.preserve_switches:
+                variables.setdefault(name, value is bool(variables["preserve_reasoning"]))
         if "enable_thinking" in variables and self.can.thinking_switch:
             variables.setdefault(self.can.thinking_switch, variables["enable_thinking"])
         return variables
@@ -194,6 +201,8 @@ class ChatModel:
             message = 'cannot be had together with tools, unless "tool_choice" is "none"'
             raise Refused(f"{at}: {message}", param=at)
         shown = request.reasoning_format or self._format
+        if self._skips_parsing:
+            return self._unread(request, prompt, constraint)
         return Turn(
             prompt=prompt,
             new_parser=lambda: self._parser(wish, shown),
@@ -201,6 +210,11 @@ class ChatModel:
             marks=self.dialect.marks,
             thinking=self._thinking(request, thinks),
         )
+
+    def _unread(self, request: ChatRequest, prompt: Written, constraint: Constraint | None) -> Turn:
+        """An answer that is all content, whatever is in it."""
+        marks = self.dialect.marks
+        return Turn(prompt=prompt, new_parser=Unread, constraint=constraint, marks=marks)
 
     def _parser(self, wish: Wish, shown: str) -> Parser:
         if shown == "none":

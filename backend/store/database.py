@@ -61,7 +61,7 @@ class Database:
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._thread, lambda: work(db, *args, **kwargs))
-        except sqlite3.Error as error:  # a full disk, a file taken away
+        except (OSError, sqlite3.Error) as error:  # a full disk, a file taken away
             raise Broken(f"the {self._what} cannot be read or written: {error}") from error
 
 

@@ -18,9 +18,36 @@ class Conversation(Struct, frozen=True, kw_only=True):
     updated_s: float
 
 
+class Picture(Struct, frozen=True, kw_only=True):
+    """A picture of a message: ``key`` is the SHA-256 of its file in hex, ``name`` what the file was
+    called. ``width`` and ``height`` in pixels, as the model gets it."""
+
+    key: str
+    name: str
+    media_type: str
+    n_bytes: int
+    width: int
+    height: int
+
+
+class Upload(Struct, frozen=True, kw_only=True):
+    """A picture to keep: ``data`` is its file as it came, ``small`` a WebP for lists."""
+
+    picture: Picture
+    data: bytes
+    small: bytes
+
+
+class Call(Struct, frozen=True, kw_only=True):
+    """A tool call in a reply. ``arguments`` as the model wrote them: JSON if it wrote JSON."""
+
+    name: str
+    arguments: str = ""
+
+
 class Figures(Struct, frozen=True, kw_only=True):
     """Counts and times of a reply. ``n_prompt`` includes the ``n_cached`` tokens not computed;
-    ``first_ms`` is the time from sending to the first text."""
+    ``first_ms`` is the time from sending to the first text, ``thought_ms`` that of reasoning."""
 
     n_prompt: int = 0
     n_cached: int = 0
@@ -28,6 +55,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     prompt_ms: float = 0.0
     predicted_ms: float = 0.0
     first_ms: float = 0.0
+    thought_ms: float = 0.0
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
@@ -42,13 +70,17 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 class Message(Struct, frozen=True, kw_only=True):
     """One turn. ``parent_id`` makes a conversation a tree: replies to the same message are
-    alternatives. ``model``, ``outcome`` and ``figures`` only mean something for replies."""
+    alternatives. ``pictures`` are those of what the user said; ``reasoning``, ``calls``, ``model``,
+    ``outcome`` and ``figures`` only mean something for replies."""
 
     id: int
     conversation_id: str
     parent_id: int | None
     role: Role
     content: str
+    pictures: tuple[Picture, ...] = ()
+    reasoning: str = ""
+    calls: tuple[Call, ...] = ()
     model: str = ""
     outcome: Outcome = Outcome(status="done")
     figures: Figures = Figures()

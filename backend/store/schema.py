@@ -56,6 +56,28 @@ MIGRATIONS = (
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX response_item_by_id ON response_item(id);
     """,
+    # A picture itself is a file, see ``pictures``; ``small`` is a WebP, ``calls`` JSON.
+    """
+    CREATE TABLE picture (
+        key TEXT PRIMARY KEY,
+        media_type TEXT NOT NULL,
+        n_bytes INTEGER NOT NULL,
+        width INTEGER NOT NULL,
+        height INTEGER NOT NULL,
+        small BLOB NOT NULL
+    ) STRICT;
+    CREATE TABLE message_picture (
+        message_id INTEGER NOT NULL REFERENCES message(id) ON DELETE CASCADE,
+        position INTEGER NOT NULL,
+        key TEXT NOT NULL REFERENCES picture(key),
+        name TEXT NOT NULL,
+        PRIMARY KEY (message_id, position)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX message_picture_by_key ON message_picture(key);
+    ALTER TABLE message ADD COLUMN reasoning TEXT NOT NULL DEFAULT '';
+    ALTER TABLE message ADD COLUMN calls BLOB NOT NULL DEFAULT x'5b5d';
+    ALTER TABLE message ADD COLUMN thought_ms REAL NOT NULL DEFAULT 0;
+    """,
 )
 
 

@@ -7,11 +7,25 @@ happens with it. Every method raises Broken when the disk does not do its part.
 import secrets
 import sqlite3
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec import json
+from msgspec.structs import replace
+
 from corral.backend.errors import Refused
+from corral.backend.store import pictures
 from corral.backend.store.database import Database, transaction
-from corral.backend.store.records import Conversation, Figures, Message, Outcome, Role
+from corral.backend.store.records import (
+    Call,
+    Conversation,
+    Figures,
+    Message,
+    Outcome,
+    Picture,
+    Role,
+    Upload,
+)
 
 #: The largest integer SQLite knows; no id is above it.
 _MAX_ID = 2**63 - 1
@@ -30,15 +44,17 @@ class Store:
     """The conversations of one data folder. ``open`` it before use and ``close`` it after."""
 
     def __init__(self, folder: Path) -> None:
+        self._pictures = folder / pictures.FOLDER_NAME
         self._database = Database(folder, what="conversations")
         self._run = self._database.run
 
     async def open(self) -> None:
-        """Opens or makes the file, and marks replies a crash left running as stopped.
+        """Opens or makes the file, marks replies a crash left running as stopped, and deletes
+        pictures that no message has.
 
         Raises Broken when the folder cannot be used.
         """
-        await self._database.open(_stop_what_ran)
+        await self._database.open(self._prepare)
 
     async def close(self) -> None:
         """Closes the file."""
@@ -61,37 +77,48 @@ class Store:
         return await self._run(_rename, conversation_id, title)
 
     async def delete(self, conversation_id: str) -> None:
-        """Removes it and its messages for good. One that is not there is no error."""
+        """Removes it, its messages and pictures that no other has, for good. One that is not there
+        is no error."""
         await self._run(_delete, conversation_id)
+        await self._run(pictures.sweep, self._pictures)
 
     async def add_turn(
-        self, conversation_id: str, text: str, *, model: str
+        self, conversation_id: str, text: str, *, model: str, uploads: Sequence[Upload] = ()
     ) -> tuple[Message, Message]:
-        """Adds what the user said after the leaf, and an empty reply that is being generated.
-        Returns both. Raises Refused not_found."""
-        return await self._run(_add_turn, conversation_id, text, model)
+        """Adds what the user said after the leaf, with its pictures, and an empty reply that is
+        being generated. Returns both. Raises Refused not_found."""
+        return await self._run(
+            _add_turn, conversation_id, text, model, folder=self._pictures, uploads=uploads
+        )
 
     async def add_reply(self, parent_id: int, *, model: str) -> Message:
         """Adds another empty reply to a user's message and makes it the leaf; those there were stay
         in the tree. Raises Refused not_found."""
         return await self._run(_add_reply, parent_id, model)
 
-    async def update_reply(
-        self, message_id: int, content: str, outcome: Outcome, figures: Figures
-    ) -> None:
+    async def update_reply(self, message: Message) -> None:
         """Writes how a reply stands. One that was deleted meanwhile stays deleted."""
-        await self._run(_update_reply, message_id, content, outcome, figures)
+        await self._run(_update_reply, message)
+
+    async def picture(self, key: str) -> tuple[str, bytes]:
+        """Media type and bytes of a picture. Raises Refused not_found."""
+        return await self._run(pictures.read, self._pictures, key)
+
+    async def thumbnail(self, key: str) -> bytes:
+        """A picture made small, a WebP. Raises Refused not_found."""
+        return await self._run(pictures.small, key)
 
     async def list(self) -> list[Conversation]:
         """All conversations, the one last written to first."""
         return await self._run(_list)
 
+    def _prepare(self, db: sqlite3.Connection) -> None:
+        db.execute("UPDATE message SET status = 'stopped' WHERE status = 'generating'")
+        self._pictures.mkdir(mode=0o700, exist_ok=True)
+        pictures.sweep(db, self._pictures)
+
 
 # --- on the store's thread ------------------------------------------------------------------------
-
-
-def _stop_what_ran(db: sqlite3.Connection) -> None:
-    db.execute("UPDATE message SET status = 'stopped' WHERE status = 'generating'")
 
 
 def _create(db: sqlite3.Connection, title: str) -> Conversation:
@@ -117,8 +144,9 @@ def _conversation(db: sqlite3.Connection, conversation_id: str) -> Conversation:
 
 def _get(db: sqlite3.Connection, conversation_id: str) -> tuple[Conversation, list[Message]]:
     conversation = _conversation(db, conversation_id)
-    rows = db.execute(_PATH_TO_ROOT, (conversation_id,))
-    return conversation, [_to_message(row) for row in rows]
+    rows = db.execute(_PATH_TO_ROOT, (conversation_id,)).fetchall()
+    shown = pictures.of_conversation(db, conversation_id)
+    return conversation, [_to_message(row, shown.get(row["id"], ())) for row in rows]
 
 
 def _message(db: sqlite3.Connection, message_id: int) -> Message:
@@ -127,7 +155,7 @@ def _message(db: sqlite3.Connection, message_id: int) -> Message:
         found = db.execute("SELECT * FROM message WHERE id = ?", (message_id,)).fetchone()
     if found is None:
         raise Refused("There is no such message; it may have been deleted", kind="not_found")
-    return _to_message(found)
+    return _to_message(found, pictures.of_message(db, message_id))
 
 
 def _rename(db: sqlite3.Connection, conversation_id: str, title: str) -> Conversation:
@@ -140,13 +168,20 @@ def _delete(db: sqlite3.Connection, conversation_id: str) -> None:
 
 
 def _add_turn(
-    db: sqlite3.Connection, conversation_id: str, text: str, model: str
+    db: sqlite3.Connection,
+    conversation_id: str,
+    text: str,
+    model: str,
+    *,
+    folder: Path,
+    uploads: Sequence[Upload],
 ) -> tuple[Message, Message]:
     with transaction(db):
         leaf = _conversation(db, conversation_id).leaf_id
         said = _insert(db, conversation_id, leaf, "user", text)
+        shown = pictures.keep(db, folder, said.id, uploads)
         reply = _insert(db, conversation_id, said.id, "assistant", "", model=model)
-        return said, reply
+        return replace(said, pictures=shown), reply
 
 
 def _add_reply(db: sqlite3.Connection, parent_id: int, model: str) -> Message:
@@ -179,15 +214,16 @@ def _insert(
     return _to_message(row)
 
 
-def _update_reply(
-    db: sqlite3.Connection, message_id: int, content: str, outcome: Outcome, figures: Figures
-) -> None:
+def _update_reply(db: sqlite3.Connection, message: Message) -> None:
+    outcome, figures = message.outcome, message.figures
     db.execute(
-        "UPDATE message SET content = ?, status = ?, error = ?, is_cut = ?, is_full = ?,"
-        " n_prompt = ?, n_cached = ?, n_generated = ?, prompt_ms = ?, predicted_ms = ?,"
-        " first_ms = ? WHERE id = ?",
+        "UPDATE message SET content = ?, reasoning = ?, calls = ?, status = ?, error = ?,"
+        " is_cut = ?, is_full = ?, n_prompt = ?, n_cached = ?, n_generated = ?, prompt_ms = ?,"
+        " predicted_ms = ?, first_ms = ?, thought_ms = ? WHERE id = ?",
         (
-            content,
+            message.content,
+            message.reasoning,
+            json.encode(message.calls),
             outcome.status,
             outcome.error,
             outcome.is_cut,
@@ -198,18 +234,22 @@ def _update_reply(
             figures.prompt_ms,
             figures.predicted_ms,
             figures.first_ms,
-            message_id,
+            figures.thought_ms,
+            message.id,
         ),
     )
 
 
-def _to_message(row: sqlite3.Row) -> Message:
+def _to_message(row: sqlite3.Row, shown: tuple[Picture, ...] = ()) -> Message:
     return Message(
         id=row["id"],
         conversation_id=row["conversation_id"],
         parent_id=row["parent_id"],
         role=row["role"],
         content=row["content"],
+        pictures=shown,
+        reasoning=row["reasoning"],
+        calls=json.decode(row["calls"], type=tuple[Call, ...]),
         model=row["model"],
         outcome=Outcome(
             status=row["status"],
@@ -224,6 +264,7 @@ def _to_message(row: sqlite3.Row) -> Message:
             prompt_ms=row["prompt_ms"],
             predicted_ms=row["predicted_ms"],
             first_ms=row["first_ms"],
+            thought_ms=row["thought_ms"],
         ),
         created_s=row["created_s"],
     )

@@ -103,6 +103,14 @@ def test_the_old_form_shows_reasoning_twice() -> None:
     assert "".join(p.text for p in said if isinstance(p, Thought)) == "hm"
 
 
+def test_an_answer_may_be_left_unread() -> None:
+    turn = _model(skips_parsing=True).read(ChatRequest(messages=HI, tools=(TOOL,)))
+    pieces = ("", "<think>"), ("a", "</think>"), 'b<tool_call>{"name": "f", "arguments": {}}'
+    said = '<think>a</think>b<tool_call>{"name": "f", "arguments": {}}'
+    assert _read(turn, *pieces) == [Content(said)]
+    assert turn.thinking is None
+
+
 def test_a_budget_reaches_the_engine_and_none_at_all_reaches_the_template() -> None:
     model = _model(budget=7, message="enough")
     thinking = model.read(ChatRequest(messages=HI)).thinking

@@ -5,12 +5,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from corral.backend.errors import Broken, Refused
 from corral.backend.store import Figures, Outcome, Store
 from corral.backend.store.schema import migrate
-
-NONE = Figures()
 
 
 @pytest.fixture
@@ -37,7 +36,7 @@ async def test_a_conversation_reads_back_in_order_with_every_figure(store: Store
         n_prompt=7, n_cached=3, n_generated=9, prompt_ms=1.5, predicted_ms=2.5, first_ms=3.5
     )
     outcome = Outcome(status="done", is_cut=True, is_full=True)
-    await store.update_reply(reply.id, "answer", outcome, figures)
+    await store.update_reply(replace(reply, content="answer", outcome=outcome, figures=figures))
     await store.add_turn(conversation.id, "two", model="m")
     _, messages = await store.get(conversation.id)
     assert [m.content for m in messages] == ["one", "answer", "two", ""]
@@ -50,7 +49,9 @@ async def test_a_conversation_reads_back_in_order_with_every_figure(store: Store
 async def test_another_reply_replaces_the_shown_one_and_keeps_it(store: Store) -> None:
     conversation = await store.create("Title")
     said, failed = await store.add_turn(conversation.id, "one", model="m")
-    await store.update_reply(failed.id, "part", Outcome(status="error", error="no"), NONE)
+    await store.update_reply(
+        replace(failed, content="part", outcome=Outcome(status="error", error="no"))
+    )
     again = await store.add_reply(said.id, model="m")
     _, messages = await store.get(conversation.id)
     assert [m.id for m in messages] == [said.id, again.id]
@@ -62,7 +63,7 @@ async def test_replies_left_running_by_a_crash_are_stopped_and_keep_their_text(
 ) -> None:
     conversation = await store.create("Title")
     _, reply = await store.add_turn(conversation.id, "one", model="m")
-    await store.update_reply(reply.id, "half an ans", Outcome(), NONE)
+    await store.update_reply(replace(reply, content="half an ans", outcome=Outcome()))
     after = Store(tmp_path / "data")
     await after.open()
     found = await after.message(reply.id)
@@ -86,7 +87,7 @@ async def test_a_deleted_conversation_takes_its_messages_and_late_writes_with_it
     _, reply = await store.add_turn(conversation.id, "x", model="m")
     _, kept = await store.add_turn(other.id, "y", model="m")
     await store.delete(conversation.id)
-    await store.update_reply(reply.id, "late", Outcome(status="done"), NONE)
+    await store.update_reply(replace(reply, content="late", outcome=Outcome(status="done")))
     with pytest.raises(Refused, match="deleted"):
         await store.message(reply.id)
     with pytest.raises(Refused, match="deleted"):

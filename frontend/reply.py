@@ -1,0 +1,131 @@
+"""One reply that is being made: how far it is, and what of it there is. Owned by the event loop."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from typing import Literal, Protocol, TypeAlias
+
+from msgspec.structs import replace
+
+from corral.backend.chat.types import ChatRequest, Event, Finished, Reading, Text, Timings
+from corral.backend.store import Figures, Message, Outcome
+from corral.frontend.answer import Answer
+
+Phase: TypeAlias = Literal["loading", "sending", "waiting", "reading", "writing", "ended"]
+
+
+class Generation(Protocol):
+    """What of a running generation is used here; see ``choices.Generation``."""
+
+    @property
+    def id(self) -> int:
+        """Its number in the queue."""
+
+    def abort(self) -> None:
+        """Ends it now."""
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        """Its events; the last is ``Finished``."""
+
+
+class Reply:
+    """One running reply. ``version`` grows with every change."""
+
+    def __init__(self, message: Message, request: ChatRequest) -> None:
+        self.message = message
+        self.request = request
+        self.answer = Answer()
+        self.phase: Phase = "sending"
+        self.reading: Reading | None = None
+        self.timings: Timings | None = None
+        self.version = 0
+        self.generation: Generation | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.has_begun = False
+        self.is_stopping = False
+        self.ended = asyncio.Event()
+        self._began_s = time.monotonic()
+        self._first_ms = 0.0
+        self._open: tuple[int, str] = (-1, "")
+        self._wake = asyncio.Event()
+
+    @property
+    def id(self) -> int:
+        """The id of its message."""
+        return self.message.id
+
+    async def changed(self, seen: int, timeout_s: float) -> None:
+        """Returns when ``version`` is not ``seen`` any more, or after the time."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self.version == seen and not self.ended.is_set():
+                    await self._wake.wait()
+
+    def open_html(self) -> str:
+        """The block being written, rendered once per version however many look."""
+        if self._open[0] != self.version:
+            self.answer.document.advance()
+            self._open = (self.version, self.answer.document.open_html())
+        return self._open[1]
+
+    def stop(self) -> None:
+        """Ends it as soon as the engine can; what was written stays."""
+        self.is_stopping = True
+        if self.generation is not None:
+            self.generation.abort()
+        # A task cancelled before its first step would never get to its end.
+        elif self.has_begun and self.phase != "ended" and self.task is not None:
+            self.task.cancel()
+
+    def enter(self, phase: Phase) -> None:
+        """Begins a phase."""
+        self.phase = phase
+        self.touch()
+
+    def touch(self) -> None:
+        """Something changed: wakes everyone who looks."""
+        self.version += 1
+        self._wake.set()
+        self._wake = asyncio.Event()
+
+    def take(self, event: Event) -> None:
+        """Notes what an event says."""
+        match event:
+            case Reading():
+                self.reading = event
+                self.phase = "reading"
+            case Text():
+                if self.phase != "writing":
+                    self._first_ms = (time.monotonic() - self._began_s) * 1e3
+                self.phase = "writing"
+                self.timings = event.timings
+                self.answer.take(event.parts)
+            case Finished():
+                self.timings = event.timings
+        self.touch()
+
+    def standing(self, outcome: Outcome) -> Message:
+        """The message as it is now."""
+        t = self.timings
+        figures = (
+            Figures()
+            if t is None
+            else Figures(
+                n_prompt=t.n_prompt,
+                n_cached=t.n_cached,
+                n_generated=t.n_generated,
+                prompt_ms=t.prompt_ms,
+                predicted_ms=t.predicted_ms,
+                first_ms=self._first_ms,
+                thought_ms=self.answer.thought_ms,
+            )
+        )
+        return replace(
+            self.message,
+            content=self.answer.content,
+            reasoning=self.answer.reasoning,
+            calls=self.answer.calls,
+            outcome=outcome,
+            figures=figures,
+        )
