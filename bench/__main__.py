@@ -3,7 +3,7 @@
 import argparse
 import os
 
-from bench import arrays, ceiling, clients, gaps, neighbour, prefix, structured
+from bench import arrays, ceiling, chat, clients, gaps, neighbour, prefix, structured
 
 PARTS = (
     "overhead",
@@ -13,6 +13,7 @@ PARTS = (
     "structured",
     "array",
     "common-prefix",
+    "chat",
 )
 
 
@@ -42,6 +43,8 @@ def main() -> None:
         arrays.report(arguments.threads, arguments.rounds)
     if "common-prefix" in parts:
         prefix.report(arguments.threads, arguments.rounds)
+    if "chat" in parts:
+        chat.report(arguments.rounds)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,13 @@
 """Pictures that come with a form: looked at before anything else happens with them."""
 
 import asyncio
-from typing import Any
 
 from litestar.datastructures import FormMultiDict, UploadFile
 from msgspec import Struct
 
-from corral.backend.engine.messages import Media, Written
-from corral.backend.errors import Refused
-from corral.backend.media.pictures import PictureLimits, verify
+from corral.backend.chat.types import Media, Source
+from corral.backend.errors import Broken, Refused
+from corral.backend.media.magic import known
 from corral.backend.media.thumbnails import thumbnail
 from corral.backend.store import Picture, Upload
 from corral.frontend.site import Site
@@ -36,59 +35,47 @@ def takes_pictures(site: Site) -> bool:
 
 
 async def looked_at(site: Site, form: FormMultiDict) -> tuple[Seen, ...]:
-    """The pictures of a form, in order. Raises Refused, which names the file, when the server takes
-    one of them not."""
+    """The pictures of a form, in order. Raises Refused or Broken, with the name of the file that
+    the model cannot be shown."""
     files = [f for f in form.getall(FIELD, []) if isinstance(f, UploadFile)]
-    if files and not takes_pictures(site):
-        raise Refused("This model takes no pictures")
-    return tuple([await _look(site, file) for file in files])
-
-
-async def _look(site: Site, file: UploadFile) -> Seen:
-    name = _plain_name(file.filename)
-    data = await file.read()
-    settings = site.service.settings
-    limits = PictureLimits(
-        max_bytes=settings.media_max_mib * 2**20,
-        max_pixels=settings.image_max_megapixels * 1_000_000,
+    if not files:
+        return ()
+    names = [_plain_name(f.filename) for f in files]
+    datas = [await f.read() for f in files]
+    sources = [
+        Source(kind="image", data=data, param=name) for name, data in zip(names, datas, strict=True)
+    ]
+    media = await site.service.load_media(sources)
+    return tuple(
+        [
+            await asyncio.to_thread(_seen, name, data, m)
+            for name, data, m in zip(names, datas, media, strict=True)
+        ]
     )
-    try:
-        # A large photo takes a good deal of memory while it is decoded.
-        async with site.looking:
-            return await asyncio.to_thread(_seen, name, data, limits)
-    except Refused as error:
-        raise Refused(f"{name}: {error.message}", param=FIELD) from error
 
 
-def _seen(name: str, data: bytes, limits: PictureLimits) -> Seen:
-    found = verify(data, param=FIELD, limits=limits)
+def _seen(name: str, data: bytes, media: Media) -> Seen:
     picture = Picture(
-        key=found.key,
+        key=media.key,
         name=name,
-        media_type=f"image/{found.format}",
+        media_type=f"image/{known(data)}",
         n_bytes=len(data),
-        width=found.width,
-        height=found.height,
+        width=media.width,
+        height=media.height,
     )
-    small = thumbnail(found, max_side=SMALL_SIDE)
-    media = Media(
-        kind="image", key=found.key, data=found.rgb, width=found.width, height=found.height
-    )
+    small = thumbnail(media.data, (media.width, media.height), max_side=SMALL_SIDE)
     return Seen(upload=Upload(picture=picture, data=data, small=small), media=media)
 
 
 def _plain_name(name: str) -> str:
     """A file's name as it may be shown: without its folder, short, on one line."""
     plain = "".join(c if c.isprintable() else " " for c in name.replace("\\", "/")).strip("/ ")
-    plain = plain.rpartition("/")[2]
-    return plain[-_MAX_NAME_CHARS:] or "picture"
+    return plain.rpartition("/")[2][-_MAX_NAME_CHARS:] or "picture"
 
 
-async def n_tokens(site: Site, media: Media) -> int | None:
-    """How many tokens of the prompt a picture takes; None when the model cannot tell now."""
-    if site.service.info is None:
-        return None
-    prompt = Written("", (), (0,))
-    args: dict[str, Any] = {"prompt": prompt, "media": [media]}
-    del args
-    return None
+async def n_tokens(site: Site, seen: Seen) -> int:
+    """How many tokens of the prompt a picture takes; 0 when the model does not tell."""
+    try:
+        return await site.service.media_tokens(seen.media)
+    except (Refused, Broken):
+        return 0

@@ -83,13 +83,13 @@ async def test_the_switch_of_a_template_that_has_another_name_is_found() -> None
 
 
 @pytest.mark.parametrize(
-    "switch", ["preserve_thinking", "not clear_thinking", "preserve_reasoning"]
+    "switch", ["preserve_thinking", "clear_thinking is false", "preserve_reasoning"]
 )
 async def test_reasoning_of_earlier_turns_is_kept_by_the_templates_own_switch(switch: str) -> None:
     template = (
         "{% for m in messages %}{% if m.reasoning_content and (" + switch + ") %}"
         "<{{ m.reasoning_content }}>{% endif %}{{ m.content }}{% endfor %}"
-    ).replace("not clear_thinking", "clear_thinking is false")
+    )
     turns = (
         Message(role="user", content="a"),
         Message(role="assistant", content="b", fields={"reasoning_content": "why"}),

@@ -7,6 +7,7 @@ from litestar import HttpMethod, Response, post, route
 from corral.backend.api import ignored
 from corral.backend.api import native_render as render
 from corral.backend.api.infill import fill_in
+from corral.backend.api.leaving import unless_gone
 from corral.backend.api.native_schema import (
     Content,
     DetokenizeBody,
@@ -30,6 +31,7 @@ from corral.backend.api.openapi import WITH_BODY, Operation
 from corral.backend.api.params import vocabulary_id
 from corral.backend.api.serving import n_vocab, serve, service_of, wishes
 from corral.backend.api.wire import AnyRequest, read, reply
+from corral.backend.chat.media import shown
 from corral.backend.chat.types import CompletionRequest
 from corral.backend.choices import Choices
 from corral.backend.errors import from_engine
@@ -85,12 +87,12 @@ async def _complete(
     request: AnyRequest, body: NativeOptions, asked: CompletionRequest
 ) -> Response[Any]:
     service = service_of(request)
-    shown = [await service.as_text(prompt) for prompt in asked.prompts]
+    prompts = [await service.as_text(prompt) for prompt in asked.prompts]
 
     def shape(choices: Choices) -> render.NativeRender:
         return render.NativeRender(
             model=choices.model,
-            prompts=shown,
+            prompts=prompts,
             generations=choices.generations,
             wishes=wishes(body),
             stream=bool(body.stream),
@@ -160,14 +162,15 @@ async def apply_template(request: AnyRequest) -> Response[bytes]:
     """The prompt that a chat request would be answered from; generates nothing."""
     body = await read(request, template_decoder)
     service = service_of(request)
-    prepared = await service.prepare(body.request(n_vocab(request)))
+    asked = body.request(n_vocab(request))
+    prepared = await service.prepare(asked)
     ignored.note(request.scope, prepared.folded, ignored.FOLDED)
     prompt = prepared.prompt
     if not body.tokens:
-        return reply(Prompted(prompt.text))
-    tokens = await service.prompt_tokens(prompt)
-    shown = render.prompt_tokens(prompt, tokens, await service.pieces(tokens))
-    return reply(Prompted(prompt.text, shown))
+        return reply(Prompted(shown(prompt)))
+    tokens = await unless_gone(request, service.chat_tokens(asked, prepared))
+    pieces = await service.pieces([token for token in tokens if token >= 0])
+    return reply(Prompted(shown(prompt), render.prompt_tokens(prompt, tokens, pieces)))
 
 
 @route(

@@ -1,5 +1,6 @@
 """From events and snapshots to llama-server's own shapes. Pure functions."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -13,6 +14,7 @@ from corral.backend.api.answer import Answer, Shown, Wishes
 from corral.backend.api.native_schema import (
     DefaultSettings,
     LoraShown,
+    Modalities,
     NextToken,
     Piece,
     PromptToken,
@@ -27,6 +29,7 @@ from corral.backend.api.probs import for_native
 from corral.backend.api.timings import wire_progress, wire_timings
 from corral.backend.api.wire import error_object
 from corral.backend.chat.capabilities import Capabilities
+from corral.backend.chat.media import MARKER
 from corral.backend.chat.types import Effective, Event, Finished, Reading, Scored, Text
 from corral.backend.engine.messages import (
     Constraint,
@@ -210,7 +213,20 @@ def token_pieces(tokens: list[int], pieces: list[bytes]) -> list[TokenPiece]:
 
 
 def prompt_tokens(prompt: Written, tokens: list[int], pieces: list[bytes]) -> list[PromptToken]:
-    """A prompt's tokens, and whether the characters they stand for are the client's."""
+    """A prompt's tokens, and whether the characters they stand for are the client's. Those of
+    pictures and sounds are negative; ``pieces`` are of the others only."""
+    texts = iter(_text_tokens(prompt, [token for token in tokens if token >= 0], pieces))
+    found = list[PromptToken]()
+    for is_media, run in itertools.groupby(tokens, lambda token: token < 0):
+        n = len(list(run))
+        if is_media:
+            found.append(PromptToken(-1, MARKER, True, n))
+        else:
+            found += itertools.islice(texts, n)
+    return found
+
+
+def _text_tokens(prompt: Written, tokens: list[int], pieces: list[bytes]) -> list[PromptToken]:
     data, whose, at = bytearray(), bytearray(), 0
     for start, end in (*prompt.foreign, (len(prompt.text), len(prompt.text))):
         own, theirs = prompt.text[at:start].encode(), prompt.text[start:end].encode()
@@ -255,6 +271,7 @@ def props(
         model_alias=name,
         model_ftype=info.ftype,
         model_path=info.path,
+        modalities=Modalities(vision=info.vision, audio=info.audio),
         chat_template=template,
         chat_template_tool_use=info.chat_template_tool_use or UNSET,
         chat_template_caps=TemplateCaps() if can is None else caps(can),

@@ -12,6 +12,7 @@ from corral.backend.api.openai_schema import ChatBody
 from corral.backend.api.probs import NativeProb
 from corral.backend.api.prompts import Prompts, prompts
 from corral.backend.api.timings import WireProgress, WireTimings
+from corral.backend.chat.media import MARKER
 from corral.backend.chat.types import CompletionRequest
 
 FieldPath = Annotated[str, Meta(min_length=1, max_length=256)]
@@ -216,11 +217,13 @@ class Content(Struct, frozen=True):
 
 class PromptToken(Struct, frozen=True):
     """A token of a prompt, as ``TokenPiece``. ``foreign``: it stands for text of the client, in
-    part at least, and not for the template's own."""
+    part at least, and not for the template's own. A picture or sound is one with id -1 that
+    stands for ``n_tokens``; neighbours without text between them are one."""
 
     id: int
     piece: str | list[int]
     foreign: bool
+    n_tokens: int | UnsetType = UNSET
 
 
 class Prompted(Struct, frozen=True):
@@ -273,7 +276,8 @@ class Props(Struct, frozen=True, kw_only=True):
     model_alias: str
     model_ftype: str
     model_path: str
-    modalities: Modalities = Modalities()
+    modalities: Modalities
+    media_marker: str = MARKER
     endpoint_slots: bool = True
     endpoint_props: bool = False
     endpoint_metrics: bool = True

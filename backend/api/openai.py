@@ -18,6 +18,7 @@ from corral.backend.api.openai_schema import (
     CompletionBody,
     InputTokens,
     Model,
+    ModelAbilities,
     ModelList,
     ModelMeta,
     chat_decoder,
@@ -28,6 +29,7 @@ from corral.backend.api.serving import n_vocab, serve, service_of, wishes
 from corral.backend.api.wire import AnyRequest, read, reply
 from corral.backend.chat.types import CompletionRequest, Prompt, Written
 from corral.backend.choices import Choices
+from corral.backend.engine.messages import ModelInfo
 from corral.backend.errors import Refused, from_engine
 from corral.backend.service import Service
 
@@ -159,6 +161,17 @@ def _model(service: Service) -> Model:
     )
 
 
+def _abilities(info: ModelInfo | None) -> list[str]:
+    if info is None:
+        return []
+    can = {
+        "completion": info.generates,
+        "multimodal": info.vision or info.audio,
+        "embedding": info.pooling is not None,
+    }
+    return [name for name, is_so in can.items() if is_so]
+
+
 @route(
     "/models",
     http_method=LOOK,
@@ -167,7 +180,10 @@ def _model(service: Service) -> Model:
 )
 async def models(request: AnyRequest) -> Response[bytes]:
     """What can be asked for by name."""
-    return reply(ModelList(data=[_model(service_of(request))]))
+    service = service_of(request)
+    found = _model(service)
+    can = ModelAbilities(name=found.id, model=found.id, capabilities=_abilities(service.info))
+    return reply(ModelList(data=[found], models=[can]))
 
 
 @route(

@@ -377,8 +377,18 @@ class Model(Struct, frozen=True, kw_only=True):
     meta: ModelMeta
 
 
+class ModelAbilities(Struct, frozen=True, kw_only=True):
+    """What a model can do, as llama-server says it: ``completion``, ``multimodal`` (it takes
+    pictures or sounds), ``embedding``."""
+
+    name: str
+    model: str
+    capabilities: list[str]
+
+
 class ModelList(Struct, frozen=True, kw_only=True):
     """``GET /v1/models``."""
 
     object: str = "list"
     data: list[Model]
+    models: list[ModelAbilities]

@@ -2,14 +2,15 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 import msgspec
 from litestar import HttpMethod, Response, delete, post, route
 from litestar.params import FromPath
 
 from corral.backend.api import responses_items
+from corral.backend.api.leaving import unless_gone
 from corral.backend.api.openai_schema import InputTokens
 from corral.backend.api.openapi import WITH_BODY, Operation, Parameter
 from corral.backend.api.responses_events import EVENTS
@@ -28,12 +29,10 @@ from corral.backend.api.responses_schema import (
 )
 from corral.backend.api.serving import n_vocab, serve, service_of
 from corral.backend.api.wire import AnyRequest, read, reply
-from corral.backend.chat.types import ChatRequest
-from corral.backend.choices import Choices
 from corral.backend.errors import CorralError, Refused
-from corral.backend.service import Service
 from corral.backend.store import Responses
 
+T = TypeVar("T")
 LOOK = (HttpMethod.GET, HttpMethod.HEAD)
 _TAG = "OpenAI responses"
 _ID = Parameter(name="response_id", where="path")
@@ -61,14 +60,14 @@ async def responses(request: AnyRequest) -> Response[Any]:
     body = await read(request, responses_decoder)
     running = Running(request, body)
     earlier, running.items = await _conversation(store_of(request), body, _names(running.suffix))
-    asked = body.request([*earlier, *running.items], n_vocab(request))
-    start = _start(service_of(request), asked)
+    asked = body.request(earlier, running.items, n_vocab(request))
+    start = _at_this_door(service_of(request).chat(asked))
     return await serve(request, body, start, running.render_for, running)
 
 
-async def _start(service: Service, asked: ChatRequest) -> Choices:
+async def _at_this_door(work: Coroutine[Any, Any, T]) -> T:
     try:
-        return await service.chat(asked)
+        return await work
     except CorralError as error:
         if error.param == "messages":
             error.param = "input"  # what the conversation is called at this door
@@ -119,8 +118,9 @@ async def input_tokens(request: AnyRequest) -> Response[bytes]:
     """How many tokens a request's prompt has."""
     body = await read(request, prompt_decoder)
     earlier, items = await _conversation(store_of(request), body, _names("count"))
-    asked = body.request([*earlier, *items], n_vocab(request))
-    return reply(InputTokens(input_tokens=await service_of(request).count(asked)))
+    asked = body.request(earlier, items, n_vocab(request))
+    counting = _at_this_door(service_of(request).count(asked))
+    return reply(InputTokens(input_tokens=await unless_gone(request, counting)))
 
 
 # --- what is kept ---------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ assistant may be several items (reasoning, message, function calls); templates w
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+from corral.backend.api import media_parts
 from corral.backend.api.generation import unsupported
 from corral.backend.chat.types import Message
 from corral.backend.errors import Refused
@@ -15,7 +16,6 @@ Item: TypeAlias = dict[str, Any]
 #: A new name for item ``n`` of this request, with a prefix.
 NewId: TypeAlias = Callable[[str], str]
 
-_MEDIA = ("input_image", "input_file", "input_audio")
 # A developer's word is the system's in every template that knows only one of them.
 _SYSTEM = ("system", "developer")
 
@@ -82,8 +82,11 @@ def _message(given: Item, new_id: NewId, at: str) -> Item:
 
 def _part(given: Any, role: str, at: str) -> Item:
     kind = given.get("type") if isinstance(given, dict) else None
-    if kind in _MEDIA:
-        raise unsupported(at, f"this server reads text, not {kind}")
+    if kind in ("input_image", "input_audio"):
+        media_parts.check_role(role, at)
+        return _image(given, at) if kind == "input_image" else _audio(given, at)
+    if kind == "input_file":
+        raise unsupported(at, "this server reads text, pictures and sounds, not input_file")
     if kind == "refusal":
         return {"type": kind, "refusal": _text(given.get("refusal"), f"{at}.refusal")}
     if kind not in ("input_text", "output_text", "text"):
@@ -92,6 +95,22 @@ def _part(given: Any, role: str, at: str) -> Item:
     if role == "assistant":
         return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
     return {"type": "input_text", "text": text}
+
+
+def _image(given: Item, at: str) -> Item:
+    if given.get("file_id") is not None:
+        raise unsupported(f"{at}.file_id", "no files are kept here; send the picture itself")
+    url, detail = given.get("image_url"), given.get("detail")
+    if not isinstance(url, str) or not url:
+        raise expected(f"{at}.image_url", "a URL")
+    media_parts.check_detail(detail, f"{at}.detail")
+    return {"type": "input_image", "detail": detail or "auto", "image_url": url}
+
+
+def _audio(given: Item, at: str) -> Item:
+    sound = given.get("input_audio")
+    media_parts.input_audio(sound, f"{at}.input_audio")
+    return {"type": "input_audio", "input_audio": sound}
 
 
 def _function_call(given: Item, new_id: NewId, at: str) -> Item:
@@ -160,10 +179,12 @@ class _Conversation:
         self._content: str | None = None
         self._fields: dict[str, Any] = {}
 
-    def say(self, role: str, text: str, fields: dict[str, Any] | None = None) -> None:
+    def say(
+        self, role: str, content: str | list[Item], fields: dict[str, Any] | None = None
+    ) -> None:
         """A message of its own."""
         self.end_turn()
-        self.messages.append(Message(role=role, content=text, fields=fields or {}))
+        self.messages.append(Message(role=role, content=content, fields=fields or {}))
 
     def think(self, text: str) -> None:
         """The assistant's reasoning, which begins a turn."""
@@ -194,45 +215,65 @@ class _Conversation:
         self._content, self._fields = None, {}
 
 
-def to_messages(items: Sequence[Item], instructions: str | None = None) -> tuple[Message, ...]:
-    """The conversation that kept items are.
+def to_messages(
+    items: Sequence[Item], instructions: str | None = None, n_earlier: int = 0
+) -> tuple[Message, ...]:
+    """The conversation that kept items are; the first ``n_earlier`` are those of the responses
+    before.
 
     ``instructions`` and the system's messages at the beginning become one message, since many
     templates take only one.
     """
     conversation = _Conversation()
     opening = [] if instructions is None else [instructions]
-    for item in items:
+    for i, item in enumerate(items):
         if not conversation.messages and item.get("role") in _SYSTEM:
             opening.append(_joined(item["content"]))
             continue
         if opening:
             conversation.say("system", "\n\n".join(opening))
             opening = []
-        _add(conversation, item)
+        at = "previous_response_id" if i < n_earlier else f"input[{i - n_earlier}]"
+        _add(conversation, item, at)
     if opening:
         conversation.say("system", "\n\n".join(opening))
     conversation.end_turn()
     return tuple(conversation.messages)
 
 
-def _add(conversation: _Conversation, item: Item) -> None:
+def _add(conversation: _Conversation, item: Item, at: str) -> None:
     match item["type"]:
         case "message" if item["role"] == "assistant":
             conversation.answer(_joined(item["content"]))
         case "message":
             role = "system" if item["role"] in _SYSTEM else item["role"]
-            conversation.say(role, _joined(item["content"]))
+            conversation.say(role, _shown(item["content"], f"{at}.content"))
         case "function_call":
             conversation.call(item["call_id"], item["name"], item["arguments"])
         case "function_call_output":
             output = item["output"]
-            text = output if isinstance(output, str) else _joined(output)
-            conversation.say("tool", text, {"tool_call_id": item["call_id"]})
+            shown = output if isinstance(output, str) else _shown(output, f"{at}.output")
+            conversation.say("tool", shown, {"tool_call_id": item["call_id"]})
         case "reasoning":
             parts = item.get("content") or item.get("summary") or []
             if parts:
                 conversation.think(_joined(parts))
+
+
+def _shown(parts: Sequence[Item], at: str) -> str | list[Item]:
+    """What the user or a tool shows. A source of an earlier response is called by that."""
+    found = []
+    for i, part in enumerate(parts):
+        there = at.partition(".")[0] if at.startswith("previous") else f"{at}[{i}].{part['type']}"
+        match part["type"]:
+            case "input_image":
+                there = there.replace(".input_image", ".image_url")
+                found.append(media_parts.shown(media_parts.image_url(part["image_url"], there)))
+            case "input_audio":
+                found.append(media_parts.shown(media_parts.input_audio(part["input_audio"], there)))
+            case _:
+                found.append(media_parts.text(_joined([part])))
+    return media_parts.content(found)
 
 
 def _joined(parts: Sequence[Item]) -> str:

@@ -95,11 +95,12 @@ class PromptBody(GenerationBody, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
     conversation: Any = None
 
-    def request(self, items: Sequence[Item], n_vocab: int) -> ChatRequest:
-        """What is asked, given all items of the conversation. Raises ``Refused``."""
+    def request(self, earlier: Sequence[Item], items: Sequence[Item], n_vocab: int) -> ChatRequest:
+        """What is asked, given the items of the responses before and its own. Raises
+        ``Refused``."""
         self.refuse_prompt()
         return self._calling().request(
-            messages=to_messages(items, self.instructions),
+            messages=to_messages([*earlier, *items], self.instructions, len(earlier)),
             params=self.settings(n_vocab),
             model=self.model,
             template_kwargs=self._template_kwargs(),

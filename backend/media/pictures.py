@@ -1,6 +1,6 @@
 """Uploaded bytes to verified pixels: the engine sees nothing that was not decoded here.
 
-Runs in a worker thread; a picture takes up to eight bytes of memory a pixel while it is decoded.
+Runs in a worker thread. While it is decoded a picture takes 8 bytes of memory a pixel, 20 as WebP.
 """
 
 import hashlib
