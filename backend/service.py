@@ -97,7 +97,7 @@ class Service:
         """Starts to continue raw prompts; as ``chat``. One bad prompt refuses all of them."""
         sources = request.sources or ((),) * len(request.prompts)
         all_sources = [source for own in sources for source in own]
-        loaded = iter(await self._load(all_sources, request.model))
+        loaded = iter(await self.load_media(all_sources, request.model))
         prompts = [
             (prompt, tuple(itertools.islice(loaded, len(own))))
             for prompt, own in zip(request.prompts, sources, strict=True)
@@ -129,7 +129,7 @@ class Service:
         """The tokens of a conversation made ready; those of pictures and sounds are negative.
         Raises as ``chat``."""
         return await self.prompt_tokens(
-            prepared.prompt, await self._load(request.sources, request.model)
+            prepared.prompt, await self.load_media(request.sources, request.model)
         )
 
     async def tokenize(
@@ -179,7 +179,9 @@ class Service:
         ended: bool = await self._pool.get(None).call("end_thinking", {"id": generation_id})
         return ended
 
-    async def _load(self, sources: Sequence[Source], model: str | None) -> tuple[Media, ...]:
+    async def load_media(
+        self, sources: Sequence[Source], model: str | None = None
+    ) -> tuple[Media, ...]:
         """What pictures and sounds are. Raises Refused or Broken."""
         if not sources:
             return ()

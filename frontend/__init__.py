@@ -5,7 +5,7 @@ from litestar.exceptions import HTTPException
 from litestar.types import ControllerRouterHandler
 
 from corral.backend.errors import CorralError
-from corral.frontend import actions, login, pages, static
+from corral.frontend import actions, login, pages, pictures, static
 from corral.frontend.site import lifespan
 from corral.frontend.wire import failure, framework_failure, own_form, unforeseen
 
@@ -30,6 +30,9 @@ handlers: list[ControllerRouterHandler] = [
             actions.stop,
             actions.rename,
             actions.delete,
+            pictures.attach,
+            pictures.picture,
+            pictures.small,
             login.login_page,
             login.login,
             static.asset,

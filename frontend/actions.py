@@ -1,18 +1,22 @@
 """What is done: every action is a form that works by itself; the page's script gets fragments."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from litestar import Response, post
 from litestar.params import FromPath
 
-from corral.backend.errors import Refused
+from corral.backend.errors import CorralError, Refused
 from corral.backend.store import Conversation, Message
 from corral.frontend import views
-from corral.frontend.live import Reply, to_request
+from corral.frontend.asking import to_request
+from corral.frontend.live import sentence
 from corral.frontend.pages import chat_page, composer, strip_of
+from corral.frontend.reply import Reply
 from corral.frontend.site import Site
-from corral.frontend.wire import AnyRequest, go, is_htmx, nothing, page, site_of
+from corral.frontend.uploads import looked_at
+from corral.frontend.wire import AnyRequest, form_of, go, is_htmx, nothing, page, site_of
 
 MAX_TITLE_CHARS = 200
 _BUSY = "A reply is still being written here. Wait for it, or stop it first; your text is kept."
@@ -21,45 +25,57 @@ _EMPTY = "Write a message first."
 
 async def _text(request: AnyRequest, field: str = "text") -> str:
     """A field of the form; browsers send line ends as CRLF."""
-    value = (await request.form()).get(field, "")
+    value = (await form_of(request)).get(field, "")
     return value.replace("\r\n", "\n").strip("\n") if isinstance(value, str) else ""
 
 
 @post("/c", status_code=200)
 async def start(request: AnyRequest) -> Response[Any]:
     """The first message of a new conversation."""
-    site, text = site_of(request), await _text(request)
-    if not text.strip():
-        return await _decline(request, None, text, _EMPTY, 400)
-    conversation = await site.store.create(views.title_of(text))
-    return await _say(request, conversation, text, is_new=True)
+    return await _say(request, None)
 
 
 @post("/c/{conversation_id:str}/messages", status_code=200)
 async def send(request: AnyRequest, conversation_id: FromPath[str]) -> Response[Any]:
     """Another message. Raises Refused not_found."""
+    return await _say(request, conversation_id)
+
+
+async def _say(request: AnyRequest, conversation_id: str | None) -> Response[Any]:
+    """Keeps what was said, begins the reply, and shows both; or says why not."""
     site, text = site_of(request), await _text(request)
-    conversation, _ = await site.store.get(conversation_id)
-    if not text.strip():
+    history: list[Message] = []
+    try:
+        uploads = [seen.upload for seen in await looked_at(site, await form_of(request))]
+        if conversation_id is not None:
+            _, history = await site.store.get(conversation_id)
+        files = await _files(site, history)
+    except CorralError as error:
+        return await _decline(request, conversation_id, text, error.message, error.wire.status)
+    if not text.strip() and not uploads:
         return await _decline(request, conversation_id, text, _EMPTY, 400)
-    if site.live.running_in(conversation_id) is not None:
+    if conversation_id is not None and site.live.running_in(conversation_id) is not None:
         return await _decline(request, conversation_id, text, _BUSY, 409)
-    return await _say(request, conversation, text, is_new=False)
-
-
-async def _say(
-    request: AnyRequest, conversation: Conversation, text: str, *, is_new: bool
-) -> Response[Any]:
-    """Keeps what was said, begins the reply, and shows both."""
-    site = site_of(request)
-    said, _ = await site.store.add_turn(conversation.id, text, model=site.service.model_name)
-    conversation, messages = await site.store.get(conversation.id)
-    reply = site.live.start(messages[-1], to_request(messages[:-1]))
+    title = views.title_of(text) if text.strip() else uploads[0].picture.name
+    is_new = conversation_id is None
+    id = conversation_id or (await site.store.create(title)).id
+    said, message = await site.store.add_turn(
+        id, text, model=site.service.model_name, uploads=uploads
+    )
+    files |= {upload.picture.key: upload.data for upload in uploads}
+    reply = site.live.start(message, to_request([*history, said], files))
     if not is_htmx(request):
-        return go(f"/c/{conversation.id}")
-    headers = {"hx-push-url": f"/c/{conversation.id}"} if is_new else None
+        return go(f"/c/{id}")
+    conversation, _ = await site.store.get(id)
+    headers = {"hx-push-url": f"/c/{id}"} if is_new else None
     turns = (views.turn(said), views.turn(reply.message, reply, site.service))
     return await _shown(request, "sent.html", conversation, reply, turns, headers=headers)
+
+
+async def _files(site: Site, messages: Sequence[Message]) -> dict[str, bytes]:
+    """The pictures of a conversation by key. Raises Refused when one is gone."""
+    keys = {picture.key for m in messages for picture in m.pictures}
+    return {key: (await site.store.picture(key))[1] for key in keys}
 
 
 async def _shown(
@@ -89,6 +105,7 @@ async def _decline(
     request: AnyRequest, conversation_id: str | None, text: str, why: str, status: int
 ) -> Response[str]:
     """Says why not, without losing the text."""
+    why = sentence(why)
     if is_htmx(request):
         return page(request, "_notice_partial.html", status=status, message=why)
     return await chat_page(request, conversation_id, draft=text, notice=why, status=status)
@@ -105,8 +122,9 @@ async def retry(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]
         raise Refused(_BUSY)
     if not messages or messages[-1].id != message_id or old.parent_id is None:
         raise Refused("Only the last reply can be tried again")
+    files = await _files(site, messages)
     new = await site.store.add_reply(old.parent_id, model=site.service.model_name)
-    reply = site.live.start(new, to_request(messages[:-1]))
+    reply = site.live.start(new, to_request(messages[:-1], files))
     if not is_htmx(request):
         return go(f"/c/{conversation.id}")
     turns = (views.turn(new, reply, site.service),)

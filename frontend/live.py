@@ -156,5 +156,6 @@ def _outcome(event: Finished) -> Outcome:
 
 
 def sentence(message: str) -> str:
-    """An error message as a person reads it: a capital first, no code-like end."""
-    return message[:1].upper() + message[1:]
+    """An error message as a person reads it: a capital first, unless a name comes first."""
+    is_word = message.partition(" ")[0].isalpha()
+    return message[:1].upper() + message[1:] if is_word else message

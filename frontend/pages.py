@@ -9,8 +9,10 @@ from litestar.response import Stream
 
 from corral.backend.store import Conversation, Message
 from corral.frontend import streams, views
-from corral.frontend.live import Reply
+from corral.frontend.instruments import Strip, strip
+from corral.frontend.reply import Reply
 from corral.frontend.site import Site
+from corral.frontend.uploads import takes_pictures
 from corral.frontend.wire import LOOK, AnyRequest, page, site_of
 
 
@@ -91,16 +93,17 @@ def composer(
     return views.Composer(
         action="/c" if current is None else f"/c/{current.id}/messages",
         target="#turns",
+        takes_pictures=takes_pictures(site),
         draft=draft,
         context=views.context_use(messages, site.service.info),
         running_id=None if running is None else running.id,
     )
 
 
-def strip_of(site: Site) -> views.Strip:
+def strip_of(site: Site) -> Strip:
     """The header's instruments, from what the engine last published."""
     service = site.service
-    return views.strip(
+    return strip(
         service.state,
         service.load_progress,
         service.snapshot,

@@ -7,7 +7,8 @@ from litestar.exceptions import HTTPException
 from litestar.params import FromPath
 
 from corral.backend.errors import CorralError, Refused
-from corral.frontend import uploads, views
+from corral.frontend import uploads
+from corral.frontend.gallery import chip
 from corral.frontend.live import sentence
 from corral.frontend.wire import HEADERS, LOOK, AnyRequest, form_of, framework_error, page, site_of
 
@@ -31,7 +32,7 @@ async def attach(request: AnyRequest) -> Response[str]:
         text = sentence(known.message)
         return page(request, "_notice.html", status=known.wire.status, message=text)
     chips = [
-        views.chip(s.upload.picture, _inline(s.upload.small), await uploads.n_tokens(site, s))
+        chip(s.upload.picture, _inline(s.upload.small), await uploads.n_tokens(site, s))
         for s in seen
     ]
     return page(request, "_chips.html", chips=chips)

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator
 from corral.backend.errors import Refused
 from corral.backend.store import Message
 from corral.frontend import views
-from corral.frontend.live import Reply
 from corral.frontend.markdown import escape_code
+from corral.frontend.reply import Reply
 from corral.frontend.site import Site
 
 #: Messages of one stream are at least this far apart.
@@ -27,7 +27,9 @@ PING_S = 10.0
 def message(html: str, event: str = "") -> bytes:
     """One server-sent event."""
     head = f"event: {event}\n" if event else ""
-    return f"{head}data: {html.replace(chr(10), chr(10) + 'data: ')}\n\n".encode()
+    # A carriage return would end the line too.
+    lines = html.replace("\r", "&#13;").replace("\n", "\ndata: ")
+    return f"{head}data: {lines}\n\n".encode()
 
 
 def partial(target: str, html: str, swap: str = "innerHTML") -> str:
@@ -45,19 +47,23 @@ class Viewer:
         self._n_code: int | None = None  # characters sent of the open code block
         self._version = -1
         self._status: views.Status | None = None
+        self._n_thought = 0  # characters sent of the reasoning
+        self._thought = ""  # what was said of it
+        self._calls: tuple[views.Call, ...] = ()
 
     def snapshot(self) -> str:
         """The reply as it stands."""
         turn = views.turn(self._reply.message, self._reply, self._site.service)
         self._note()
-        self._status = turn.status
+        self._status, self._calls = turn.status, turn.calls
+        self._n_thought, self._thought = len(turn.reasoning), turn.thought
         return self._site.html("_running.html", turn=turn)
 
     def changes(self) -> str:
         """What changed since the last look; empty when nothing did."""
         reply, parts = self._reply, []
         if reply.version != self._version:
-            parts += self._text()
+            parts += [*self._reasoning(), *self._text(), *self._tools()]
             self._note()
         status = views.status(reply, self._site.service)
         if status != self._status:
@@ -69,7 +75,7 @@ class Viewer:
     def _text(self) -> list[str]:
         reply = self._reply
         open_html = reply.open_html()
-        document, g = reply.document, f"g-{reply.id}"
+        document, g = reply.answer.document, f"g-{reply.id}"
         finished = "".join(document.done[self._n_done :])
         code = document.open_code
         if code is not None and self._n_code is not None and not finished:
@@ -79,8 +85,29 @@ class Viewer:
         parts = [partial(f"{g}-done", finished, "beforeend")] if finished else []
         return [*parts, partial(f"{g}-open", open_html)]
 
+    def _reasoning(self) -> list[str]:
+        answer, id = self._reply.answer, self._reply.id
+        n_sent, said = self._n_thought, self._thought
+        text, self._thought = answer.reasoning, views.thought(answer)
+        self._n_thought = len(text)
+        if not n_sent:
+            turn = views.turn(self._reply.message, self._reply, self._site.service)
+            html = self._site.html("_reasoning.html", turn=turn)
+            return [partial(f"g-{id}-think", html)] if text else []
+        added = text[n_sent:]
+        parts = [partial(f"r-{id}-text", escape_code(added), "beforeend")] if added else []
+        return parts + [partial(f"r-{id}-label", self._thought)] * (self._thought != said)
+
+    def _tools(self) -> list[str]:
+        calls = views.calls(self._reply.answer.calls)
+        if calls == self._calls:
+            return []
+        self._calls = calls
+        html = self._site.html("_calls.html", calls=calls)
+        return [partial(f"g-{self._reply.id}-calls", html)]
+
     def _note(self) -> None:
-        document = self._reply.document
+        document = self._reply.answer.document
         self._version = self._reply.version
         self._n_done = len(document.done)
         self._n_code = None if document.open_code is None else len(document.open_code)

@@ -5,8 +5,8 @@ import asyncio
 from litestar.datastructures import FormMultiDict, UploadFile
 from msgspec import Struct
 
-from corral.backend.chat.types import Media, Source
-from corral.backend.errors import Broken, Refused
+from corral.backend.chat.types import Media, Source, Written
+from corral.backend.errors import CorralError
 from corral.backend.media.magic import known
 from corral.backend.media.thumbnails import thumbnail
 from corral.backend.store import Picture, Upload
@@ -76,6 +76,7 @@ def _plain_name(name: str) -> str:
 async def n_tokens(site: Site, seen: Seen) -> int:
     """How many tokens of the prompt a picture takes; 0 when the model does not tell."""
     try:
-        return await site.service.media_tokens(seen.media)
-    except (Refused, Broken):
+        tokens = await site.service.prompt_tokens(Written("", (), (0,)), (seen.media,))
+    except CorralError:
         return 0
+    return sum(token < 0 for token in tokens)  # the others are around it

@@ -1,14 +1,20 @@
 """What the templates see: frozen, everything decided and every number written out. Pure."""
 
+import json
 import unicodedata
 from collections.abc import Sequence
 
 from msgspec import Struct
 
-from corral.backend.engine.messages import ModelInfo, Snapshot
+from corral.backend import store
+from corral.backend.engine.messages import ModelInfo
 from corral.backend.store import Conversation, Figures, Message
-from corral.frontend.live import Model, Reply
+from corral.frontend.answer import Answer
+from corral.frontend.gallery import Shown, shown
+from corral.frontend.instruments import Strip, speed
+from corral.frontend.live import Model
 from corral.frontend.markdown import render
+from corral.frontend.reply import Reply
 
 TITLE_CHARS = 60
 #: No time left is promised before this; the first chunks say little.
@@ -37,15 +43,26 @@ class Status(Struct, frozen=True):
     top: int = 0
 
 
+class Call(Struct, frozen=True, kw_only=True):
+    """A tool call; ``arguments`` as they are read best."""
+
+    name: str
+    arguments: str
+
+
 class Turn(Struct, frozen=True, kw_only=True):
-    """One turn. ``html`` for replies, ``text`` for what the user said. A running reply has
-    ``open_html`` and ``status`` too."""
+    """One turn. ``html`` for replies, ``text`` for what the user said. ``thought`` says how long
+    the ``reasoning`` took. A running reply has ``open_html`` and ``status`` too."""
 
     id: int
     role: str
     label: str
     text: str = ""
+    pictures: tuple[Shown, ...] = ()
+    thought: str = ""
+    reasoning: str = ""
     html: str = ""
+    calls: tuple[Call, ...] = ()
     is_running: bool = False
     open_html: str = ""
     status: Status | None = None
@@ -60,18 +77,10 @@ class Composer(Struct, frozen=True, kw_only=True):
 
     action: str
     target: str
+    takes_pictures: bool = False
     draft: str = ""
     context: str = ""
     running_id: int | None = None
-
-
-class Strip(Struct, frozen=True, kw_only=True):
-    """The header's instruments. ``every``: how long until the next look."""
-
-    slots: tuple[str, ...]
-    slots_label: str
-    speed: str
-    every: str
 
 
 class Page(Struct, frozen=True, kw_only=True):
@@ -113,30 +122,62 @@ def rows(conversations: Sequence[Conversation], current_id: str | None) -> tuple
 def turn(message: Message, reply: Reply | None = None, model: Model | None = None) -> Turn:
     """A turn; ``reply`` when it is running."""
     if message.role == "user":
-        return Turn(id=message.id, role="user", label="You", text=message.content)
-    if reply is not None and model is not None:
-        open_html = reply.open_html()
+        pictures = tuple(map(shown, message.pictures))
         return Turn(
-            id=message.id,
-            role="assistant",
-            label="Assistant",
-            html="".join(reply.document.done),
-            is_running=True,
-            open_html=open_html,
-            status=status(reply, model),
+            id=message.id, role="user", label="You", text=message.content, pictures=pictures
         )
+    if reply is not None and model is not None:
+        return _running(reply, model)
     outcome = message.outcome
     return Turn(
         id=message.id,
         role="assistant",
         label="Assistant",
         text=message.content,
+        thought=f"Thought for {_duration(message.figures.thought_ms / 1e3)}",
+        reasoning=message.reasoning,
         html=render(message.content),
+        calls=calls(message.calls),
         error=outcome.error,
         note=_note(message),
         figures=figures(message.figures),
         can_retry=outcome.status in ("error", "stopped"),
     )
+
+
+def _running(reply: Reply, model: Model) -> Turn:
+    answer, open_html = reply.answer, reply.open_html()
+    return Turn(
+        id=reply.id,
+        role="assistant",
+        label="Assistant",
+        thought=thought(answer),
+        reasoning=answer.reasoning,
+        html="".join(answer.document.done),
+        calls=calls(answer.calls),
+        is_running=True,
+        open_html=open_html,
+        status=status(reply, model),
+    )
+
+
+def thought(answer: Answer) -> str:
+    """The line above the reasoning of a running reply."""
+    if answer.is_thinking:
+        return "Thinking…"
+    return f"Thought for {_duration(answer.thought_ms / 1e3)}"
+
+
+def calls(made: Sequence[store.Call]) -> tuple[Call, ...]:
+    """Tool calls; arguments that are JSON by now are laid out."""
+    return tuple(Call(name=c.name, arguments=_laid_out(c.arguments)) for c in made)
+
+
+def _laid_out(arguments: str) -> str:
+    try:
+        return json.dumps(json.loads(arguments), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return arguments
 
 
 def _note(message: Message) -> str:
@@ -147,8 +188,9 @@ def _note(message: Message) -> str:
         return "Cut off: the context is full"
     if outcome.is_cut:
         return "Cut off at the limit of tokens"
-    if outcome.status == "done" and not message.content.strip():
-        return "The model ended its reply without a word"
+    if outcome.status == "done" and not message.content.strip() and not message.calls:
+        after = " after its reasoning" if message.reasoning else ""
+        return f"The model ended its reply{after} without a word"
     return ""
 
 
@@ -162,11 +204,6 @@ def figures(f: Figures) -> str:
     if f.first_ms > 0:
         parts.append(f"first after {f.first_ms / 1e3:.2f} s")
     return " · ".join(parts)
-
-
-def speed(per_s: float) -> str:
-    """Tokens per second: one decimal while that says something."""
-    return f"{per_s:,.1f}" if per_s < 100 else f"{per_s:,.0f}"
 
 
 def status(reply: Reply, model: Model) -> Status:
@@ -231,37 +268,6 @@ def context_use(messages: Sequence[Message], info: ModelInfo | None) -> str:
         if m.role == "assistant" and m.figures.n_prompt:
             return f"{m.figures.n_prompt + m.figures.n_generated:,} / {info.n_ctx:,}"
     return ""
-
-
-def strip(
-    state: str, load_progress: float, snapshot: Snapshot | None, *, is_replying: bool
-) -> Strip:
-    """The header's instruments from the engine's last snapshot. ``is_replying``: a reply of ours
-    is running, though the engine may not have published anything of it yet."""
-    slots = snapshot.slots if snapshot is not None else []
-    states = [s.state for s in slots]
-    n = {kind: states.count(kind) for kind in ("generating", "reading", "idle")}
-    per_s = sum(s.tokens_per_second for s in slots if s.state == "generating")
-    waiting = len(snapshot.waiting) if snapshot is not None else 0
-    words = {
-        "loading": f"loading {round(load_progress * 100)} %",
-        "restarting": "restarting",
-        "draining": "shutting down",
-        "failed": "model failed",
-        "closed": "closed",
-    }
-    is_busy = is_replying or state != "ready" or n["idle"] < len(states)
-    label = f"Slots: {n['generating']} generating, {n['reading']} reading prompt, {n['idle']} idle"
-    return Strip(
-        slots=tuple(states),
-        slots_label=label + (f"; {waiting} waiting" if waiting else ""),
-        speed=words.get(state) or (f"{speed(per_s)} tok/s" if per_s else _activity(n)),
-        every="500ms" if is_busy else "2s",
-    )
-
-
-def _activity(n: dict[str, int]) -> str:
-    return "reading" if n["reading"] else "generating" if n["generating"] else "idle"
 
 
 def announcement(message: Message) -> str:

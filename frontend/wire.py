@@ -6,6 +6,7 @@ from typing import Any, TypeAlias, cast
 
 from litestar import HttpMethod, Request, Response
 from litestar.connection import ASGIConnection
+from litestar.datastructures import FormMultiDict
 from litestar.exceptions import HTTPException
 from litestar.handlers import BaseRouteHandler
 
@@ -92,10 +93,27 @@ def own_form(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler
         raise Refused("This request comes from another site", kind="forbidden")
 
 
+async def form_of(request: AnyRequest) -> FormMultiDict:
+    """The form that was sent. Raises Refused, or the framework's HTTPException (too large)."""
+    try:
+        return await request.form()
+    except (UnicodeDecodeError, LookupError):
+        raise Refused("The form's text is not UTF-8") from None
+
+
+def framework_error(request: AnyRequest, error: HTTPException) -> CorralError:
+    """An error of the framework's own, such as a form that is too large, as one of ours."""
+    if error.status_code == 413:
+        limit = request.app.state.settings.max_body_mb
+        message = f"This is more than the {limit} MiB that the server takes at once"
+        return Refused(message, kind="too_large")
+    kind = "not_found" if error.status_code == 404 else "invalid"
+    return Refused(error.detail or "This did not work", kind=kind)
+
+
 def framework_failure(request: AnyRequest, error: HTTPException) -> Response[str]:
-    """An error of the framework's own, such as a form that is too large."""
-    kind = {404: "not_found", 413: "too_large"}.get(error.status_code, "invalid")
-    return failure(request, Refused(error.detail or "This did not work", kind=kind))
+    """Such an error in place."""
+    return failure(request, framework_error(request, error))
 
 
 def unforeseen(request: AnyRequest, error: Exception) -> Response[str]:

@@ -1,4 +1,4 @@
-// What HTML, CSS and htmx cannot do: keys, copying, and saying when there is more below.
+// What HTML, CSS and htmx cannot do: keys, copying, pictures, and saying when there is more below.
 
 const byId = (id) => document.getElementById(id);
 
@@ -11,7 +11,8 @@ document.addEventListener("keydown", (event) => {
   if (event.target.id !== "prompt" || event.key !== "Enter") return;
   if (event.shiftKey || event.isComposing || event.keyCode === 229) return;
   event.preventDefault();
-  if (!byId("stop") && event.target.value.trim()) event.target.form.requestSubmit();
+  const hasSome = event.target.value.trim() || byId("chips")?.children.length;
+  if (!byId("stop") && hasSome) event.target.form.requestSubmit();
 });
 
 // Copying. Over plain HTTP to another machine there is no clipboard object: select and copy.
@@ -38,6 +39,78 @@ document.addEventListener("click", async (event) => {
   setTimeout(() => (button.textContent = "Copy"), 2000);
 });
 
+// Pictures. The file input holds what will be sent, and the list shows it: each line knows its file.
+// The server looks at every one of them and says what it is, or why it cannot be sent.
+function hold() {
+  const all = new DataTransfer();
+  for (const line of byId("chips").children) all.items.add(line.file);
+  byId("pictures").files = all.files;
+}
+async function look(line, url) {
+  const body = new FormData();
+  body.append("pictures", line.file);
+  const response = await fetch(url, { method: "POST", body }).catch(() => null);
+  const html = response && (await response.text());
+  if (!line.isConnected) return; // sent or removed meanwhile
+  if (response?.ok) {
+    line.innerHTML = html;
+    byId("announce").textContent = `Attached ${line.querySelector(".what").innerText}`;
+    return;
+  }
+  line.remove();
+  hold();
+  if (response?.status === 401) notice(LOGGED_OUT);
+  else if (response) byId("notice").insertAdjacentHTML("beforeend", html);
+  else lost();
+}
+async function attach(files) {
+  const list = byId("chips");
+  if (!list) return notice(byId("composer").dataset.noPictures);
+  byId("notice").replaceChildren();
+  const lines = [...files].map((file) => {
+    const line = Object.assign(document.createElement("li"), { file });
+    line.textContent = `Reading ${file.name} …`;
+    return line;
+  });
+  list.append(...lines);
+  hold();
+  for (const line of lines) if (line.isConnected) await look(line, list.dataset.look);
+}
+document.addEventListener("change", ({ target }) => {
+  if (target.type !== "file") return;
+  const files = [...target.files];
+  target.value = "";
+  attach(files);
+});
+document.addEventListener("click", (event) => {
+  const line = event.target.closest(".unpick")?.parentElement;
+  if (!line) return;
+  line.remove();
+  hold();
+  byId("announce").textContent = `Removed ${line.file.name}`;
+  byId("pictures").focus();
+});
+function take(event, { files, types }) {
+  // Office programs put a picture of copied text beside it: then the text is meant.
+  if (!types.includes("Files") || types.includes("text/plain") || !byId("composer")) return;
+  event.preventDefault();
+  if (files.length && event.type !== "dragover") attach(files);
+  byId("composer").classList.toggle("over", event.type === "dragover");
+}
+document.addEventListener("paste", (event) => take(event, event.clipboardData));
+document.addEventListener("dragover", (event) => take(event, event.dataTransfer));
+document.addEventListener("drop", (event) => take(event, event.dataTransfer));
+document.addEventListener("dragleave", () => byId("composer")?.classList.remove("over"));
+
+// Reasoning that somebody opened stays open when its turn is drawn anew.
+const opened = new Set();
+document.addEventListener("toggle", ({ target }) => {
+  if (target.matches(".reasoning")) opened[target.open ? "add" : "delete"](target.id);
+}, true);
+document.addEventListener("htmx:after:swap", () => {
+  for (const id of opened) byId(id)?.setAttribute("open", "");
+});
+
 // The transcript is laid out from its end, so 0 is the newest line and older ones are negative.
 const scroll = byId("scroll");
 scroll?.addEventListener("scroll", () => (byId("latest").hidden = scroll.scrollTop > -120));
@@ -47,6 +120,7 @@ document.addEventListener("htmx:after:swap", (event) => {
 });
 
 // What the server cannot say itself. The text in the box stays where it is.
+const LOGGED_OUT = "You are logged out. Log in on another page, then go on here.";
 function notice(words) {
   const p = document.createElement("p");
   p.className = "error";
@@ -69,6 +143,6 @@ document.addEventListener("htmx:sse:error", lost);
 document.addEventListener("htmx:sse:after:connection", found);
 document.addEventListener("htmx:after:request", (event) => {
   if (event.detail.ctx.response.status === 401) {
-    notice("You are logged out. Log in on another page, then go on here.");
+    notice(LOGGED_OUT);
   } else found();
 });

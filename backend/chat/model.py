@@ -1,5 +1,6 @@
 """How one model is spoken to: its template, its dialect, and a request made ready for it."""
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -11,7 +12,7 @@ from corral.backend.chat.capabilities import analyse
 from corral.backend.chat.dialects import choose
 from corral.backend.chat.dialects.base import Dialect
 from corral.backend.chat.dialects.generic import spelled, with_preamble
-from corral.backend.chat.dialects.lark import Wish
+from corral.backend.chat.dialects.lark import Form, Wish
 from corral.backend.chat.fitting import fit, fit_tool, fold
 from corral.backend.chat.media import Places
 from corral.backend.chat.parser import Parser, Thinks, Unread
@@ -195,11 +196,8 @@ class ChatModel:
         prompt = prepared.prompt
         thinks: Thinks = "open" if prepared.is_thinking else self._thinks(prompt)
         wish = self._wish(request, thinks)
+        wish = replace(wish, form=_form(request)) if wish.calls else wish
         constraint = self.dialect.grammar(wish, self._controls) if wish.calls else None
-        if constraint is not None and request.params.constraint is not None:
-            at = request.params.constraint_at or "grammar"
-            message = 'cannot be had together with tools, unless "tool_choice" is "none"'
-            raise Refused(f"{at}: {message}", param=at)
         shown = request.reasoning_format or self._format
         if self._skips_parsing:
             return self._unread(request, prompt, constraint)
@@ -256,6 +254,21 @@ class ChatModel:
             budget=self._budget_of(request),
             message=self._message,
         )
+
+
+def _form(request: ChatRequest) -> Form | None:
+    """What an answer must match that calls no tools. Raises Refused."""
+    asked, at = request.params.constraint, request.params.constraint_at or "grammar"
+    if asked is None:
+        return None
+    if asked.kind != "json_schema":
+        message = 'a grammar cannot be had together with tools, unless "tool_choice" is "none"'
+        raise Refused(f"{at}: {message}", param=at)
+    try:
+        schema = json.loads(asked.source)
+    except (ValueError, RecursionError) as error:
+        raise Refused(f"{at}: not JSON: {error}", param=at) from None
+    return Form(schema if isinstance(schema, dict) else {"anyOf": [schema]}, at)
 
 
 def _only_thought(message: Message) -> bool:

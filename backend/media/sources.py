@@ -4,7 +4,6 @@ import asyncio
 import binascii
 import os
 import re
-import stat
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, unquote_to_bytes
@@ -14,7 +13,6 @@ from corral.backend.media.policy import MediaPolicy
 from corral.backend.media.remote import Network, fetch
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
-_SPACE: Final = str.maketrans("", "", " \t\r\n\f")
 #: Shorter texts are decoded at once; a thread for them would take longer.
 _SHORT: Final = 64 * 1024
 
@@ -50,8 +48,8 @@ async def load(
 def from_base64(text: str, *, param: str, max_bytes: int) -> bytes:
     """Bytes from base64 by the rules that browsers have for ``data:`` URLs: white space is skipped
     and the padding may be absent, but nothing else is. Raises Refused, naming ``param``."""
-    _check_size(len(text) - len(text) // 4, max_bytes, param)
-    bare = text.translate(_SPACE)
+    bare = "".join(text.split())
+    _check_size(len(bare) * 3 // 4 - bare.count("=", -2), max_bytes, param)
     if not bare.endswith("="):
         bare += "=" * (-len(bare) % 4)
     try:
@@ -72,13 +70,14 @@ def _inline(url: str, param: str, max_bytes: int) -> bytes:
         text = unquote(body) if "%" in body else body
         return from_base64(text, param=param, max_bytes=max_bytes)
     _check_size(len(body) - 2 * body.count("%"), max_bytes, param)
-    return unquote_to_bytes(body)
+    data = unquote_to_bytes(body)
+    _check_size(len(data), max_bytes, param)  # a % may stand for itself, a letter for four bytes
+    return data
 
 
 def _check_size(n_bytes: int, max_bytes: int, param: str) -> None:
     if n_bytes > max_bytes:
-        message = f"this has about {n_bytes} bytes; at most {max_bytes} are allowed"
-        raise Refused(message, param=param)
+        raise Refused(f"this has more than the {max_bytes} bytes allowed", param=param)
 
 
 def _file(path: str, param: str, policy: MediaPolicy) -> bytes:
@@ -89,28 +88,23 @@ def _file(path: str, param: str, policy: MediaPolicy) -> bytes:
             "this server reads no files (it was started without --media-path); send a data: URL"
         )
         raise Refused(message, param=param)
-    absent = Refused("there is no such file in the folder of media", param=param)
     try:
         found = _inside(Path(policy.path).resolve(strict=True), unquote(path.removeprefix("//")))
         # Neither a link put there since, nor waiting for someone to write to a pipe.
         flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-        descriptor = os.open(found, os.O_RDONLY | getattr(os, "O_BINARY", 0) | flags)
-    except (OSError, ValueError):
-        raise absent from None
-    with open(descriptor, "rb") as file:  # noqa: PTH123 - Path has no open for descriptors
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise absent
-        _check_size(status.st_size, policy.max_bytes, param)
-        data = file.read(policy.max_bytes + 1)
+        with open(found, "rb", opener=lambda name, mode: os.open(name, mode | flags)) as file:
+            data = file.read(policy.max_bytes + 1)
+    except (OSError, ValueError, RuntimeError):  # RuntimeError: links in a circle, to Python 3.12
+        raise Refused("there is no such file in the folder of media", param=param) from None
     _check_size(len(data), policy.max_bytes, param)
     return data
 
 
 def _inside(root: Path, path: str) -> Path:
-    """The real path of a file below ``root``. Raises OSError or ValueError if there is none."""
+    """The real path of a regular file below ``root``. Raises OSError, ValueError or RuntimeError if
+    there is none."""
     is_under = Path(path).is_absolute() and Path(path).is_relative_to(root)
     real = (Path(path) if is_under else root / path.lstrip("/")).resolve(strict=True)
-    if not real.is_relative_to(root):
-        raise ValueError("outside")
+    if not (real.is_relative_to(root) and real.is_file()):
+        raise ValueError("outside, or no file")
     return real

@@ -1,5 +1,6 @@
 """A request made ready for a model, and its answer read as the model's dialect says."""
 
+import json
 from typing import Any
 
 import pytest
@@ -146,7 +147,16 @@ def test_an_error_names_the_tool_by_its_place_in_the_whole_list() -> None:
     assert "tools[0]" not in constraint.source
 
 
-def test_tools_and_another_constraint_cannot_be_had_together() -> None:
+def test_an_answer_of_a_form_may_call_tools_instead() -> None:
+    schema = '{"type": "object", "properties": {"answer": {"type": "string"}}}'
+    params = Params(constraint=Constraint("json_schema", schema), constraint_at="response_format")
+    turn = _model().read(ChatRequest(messages=HI, tools=(TOOL,), params=params))
+    assert turn.constraint is not None and turn.constraint.kind == "calls"
+    schemas = json.loads(turn.constraint.source)["schemas"]
+    assert {"schema": json.loads(schema), "place": "response_format"} in schemas
+
+
+def test_tools_and_a_grammar_cannot_be_had_together() -> None:
     params = Params(constraint=Constraint("regex", "a"), constraint_at="regex")
     with pytest.raises(Refused) as refused:
         _model().read(ChatRequest(messages=HI, tools=(TOOL,), params=params))

@@ -16,7 +16,9 @@ from corral.backend.chat.types import ChatRequest, Content, Event, Finished, Rea
 from corral.backend.errors import Broken, Refused
 from corral.backend.store import Message, Outcome, Store
 from corral.frontend import views
-from corral.frontend.live import Live, Reply, to_request
+from corral.frontend.asking import to_request
+from corral.frontend.live import Live
+from corral.frontend.reply import Reply
 from corral.frontend.site import Site
 from corral.frontend.streams import Viewer
 
@@ -323,4 +325,4 @@ def test_changes_add_up_to_what_a_new_page_would_see(pieces: list[str], data: An
     for viewer, screen in screens:
         screen.apply(viewer.changes())
         assert screen.open == reply.open_html()
-        assert screen.done == "".join(reply.document.done)
+        assert screen.done == "".join(reply.answer.document.done)

@@ -9,7 +9,8 @@ from corral.backend.chat.types import ChatRequest, Content, Reading, Text, Timin
 from corral.backend.engine.messages import Counters, SlotRow, Snapshot
 from corral.backend.store import Figures, Message, Outcome
 from corral.frontend import views
-from corral.frontend.live import Reply
+from corral.frontend.instruments import strip
+from corral.frontend.reply import Reply
 
 
 def reply() -> Reply:
@@ -121,19 +122,19 @@ def test_the_strip_adds_up_the_slots() -> None:
         SlotRow(2, "reading"),
         SlotRow(3, "idle"),
     )
-    strip = views.strip("ready", 1.0, snapshot(*slots, waiting=2), is_replying=False)
-    assert strip.speed == "38.2 tok/s"
-    assert strip.slots == ("generating", "generating", "reading", "idle")
-    assert strip.slots_label == "Slots: 2 generating, 1 reading prompt, 1 idle; 2 waiting"
-    assert strip.every == "500ms"
+    shown = strip("ready", 1.0, snapshot(*slots, waiting=2), is_replying=False)
+    assert shown.speed == "38.2 tok/s"
+    assert shown.slots == ("generating", "generating", "reading", "idle")
+    assert shown.slots_label == "Slots: 2 generating, 1 reading prompt, 1 idle; 2 waiting"
+    assert shown.every == "500ms"
 
 
 def test_the_strip_is_asked_for_rarely_while_nothing_happens() -> None:
-    strip = views.strip("ready", 1.0, snapshot(SlotRow(0, "idle")), is_replying=False)
-    assert (strip.speed, strip.every) == ("idle", "2s")
-    assert views.strip("ready", 1.0, snapshot(), is_replying=True).every == "500ms"
+    shown = strip("ready", 1.0, snapshot(SlotRow(0, "idle")), is_replying=False)
+    assert (shown.speed, shown.every) == ("idle", "2s")
+    assert strip("ready", 1.0, snapshot(), is_replying=True).every == "500ms"
 
 
 def test_the_strip_says_how_far_the_model_is_loaded() -> None:
-    strip = views.strip("loading", 0.42, None, is_replying=False)
-    assert (strip.speed, strip.every, strip.slots) == ("loading 42 %", "500ms", ())
+    shown = strip("loading", 0.42, None, is_replying=False)
+    assert (shown.speed, shown.every, shown.slots) == ("loading 42 %", "500ms", ())

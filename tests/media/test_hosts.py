@@ -13,9 +13,10 @@ from corral.backend.media.hosts import parse_allowed, plain_host
         ("*", ["http a.test 80", "https a.test 443"], ["http a.test 8080", "https a.test 80"]),
         ("*:*", ["http a.test 8080", "https a.test 1"], []),
         ("https://*", ["https a.test 443"], ["http a.test 80"]),
-        ("example.org", ["http example.org 80", "https example.org 443"], ["http a.example.org 80"]),
+        ("example.org", ["https example.org 443"], ["http a.example.org 80"]),
         ("https://Example.ORG.", ["https example.org 443"], ["http example.org 80"]),
-        ("*.example.org", ["http a.example.org 80", "http b.a.example.org 80"], ["http example.org 80", "http badexample.org 80"]),
+        ("*.example.org", ["http a.example.org 80", "http b.a.example.org 80"], []),
+        ("*.example.org", [], ["http example.org 80", "http badexample.org 80"]),
         ("http://example.org:8080", ["http example.org 8080"], ["http example.org 80"]),
         ("example.org:*", ["http example.org 8080"], ["http example.com 8080"]),
         ("[::1]:80", ["http ::1 80"], ["https ::1 443"]),
@@ -40,7 +41,7 @@ def test_an_entry_fits_what_it_says(entry: str, fits: list[str], fits_not: list[
     ],
 )  # fmt: skip
 def test_what_is_no_entry_is_refused_with_a_reason(entry: str) -> None:
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError, match=r"not|no "):
         parse_allowed(entry)
 
 

@@ -102,6 +102,31 @@ def test_a_streamed_call_comes_together_in_the_official_client(sdk: openai.OpenA
         jsonschema.validate(arguments, SCHEMAS[call.function.name])
 
 
+def test_beside_tools_an_answer_has_the_form_asked_for_or_calls(sdk: openai.OpenAI) -> None:
+    form = _object(colour={"enum": ["red", "green"]}, why=SHORT)
+    reply = sdk.chat.completions.create(
+        model="any",
+        messages=[{"role": "user", "content": "Say a colour as JSON. Use a tool if you like."}],
+        tools=_tools("text", "nested"),
+        response_format={"type": "json_schema", "json_schema": {"name": "c", "schema": form}},
+        n=8,
+        temperature=1.2,
+        seed=5,
+        max_tokens=200,
+    )
+    for choice in reply.choices:
+        if choice.finish_reason == "tool_calls":
+            assert not choice.message.content
+            for call in choice.message.tool_calls or []:
+                assert isinstance(call, openai.types.chat.ChatCompletionMessageFunctionToolCall)
+                jsonschema.validate(
+                    json.loads(call.function.arguments), SCHEMAS[call.function.name]
+                )
+        else:
+            jsonschema.validate(json.loads(choice.message.content or ""), form)
+    assert any(choice.message.content for choice in reply.choices)
+
+
 def test_a_call_that_was_cut_is_a_matter_of_length(sdk: openai.OpenAI) -> None:
     reply = sdk.chat.completions.create(
         model="any", messages=ASK, tools=_tools("nested"), tool_choice="required", max_tokens=18

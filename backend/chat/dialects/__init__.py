@@ -8,6 +8,7 @@ from corral.backend.chat.dialects.deepseek import DeepSeek, DeepSeekR1
 from corral.backend.chat.dialects.functionary import Functionary
 from corral.backend.chat.dialects.generic import Generic
 from corral.backend.chat.dialects.hermes import Hermes
+from corral.backend.chat.dialects.kimi import Kimi
 from corral.backend.chat.dialects.lists import LISTS
 from corral.backend.chat.dialects.llama import Llama3
 from corral.backend.chat.dialects.mistral import Mistral, MistralNemo
@@ -21,6 +22,7 @@ DIALECTS: Final[tuple[Dialect, ...]] = (
     Functionary(),
     DeepSeek(),
     DeepSeekR1(),
+    Kimi(),
     *LISTS,
     Generic(),
 )

@@ -55,9 +55,9 @@ class JsonMachine(Machine):
             return None
         return _decoded("".join(read))
 
-    def arguments(self, name: str) -> Step[bool]:
+    def arguments(self, name: str, id: str = "") -> Step[bool]:
         """A call of ``name`` begins, and its arguments come next; whether they are whole."""
-        self.begin(name)
+        self.begin(name, id)
         is_whole = yield from self.json(self.argue)
         if is_whole:
             self.complete()

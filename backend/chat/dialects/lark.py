@@ -20,16 +20,24 @@ ANY: Final = "/(?s:.*)/"
 _OBJECT: Final[dict[str, Any]] = {"type": "object"}
 
 
+class Form(Struct, frozen=True):
+    """A JSON Schema, and what the client calls its place."""
+
+    schema: dict[str, Any]
+    place: str
+
+
 class Wish(Struct, frozen=True, kw_only=True):
     """What is asked of an answer. ``thinks`` "may": it may reason first, "open": the prompt ends
     inside reasoning, "no": its tags are text. ``first``: the number of ``tools[0]`` in the
-    client's list, for messages."""
+    client's list, for messages. ``form``: what an answer without calls must match."""
 
     tools: tuple[Tool, ...] = ()
     choice: ToolChoice = "auto"
     parallel: bool = True
     thinks: Thinks = "may"
     first: int = 0
+    form: Form | None = None
 
     @property
     def calls(self) -> bool:
@@ -95,10 +103,18 @@ class Lark:
         if self.wish.choice == "required":
             return self.build(f"{self.blanks()} {self.tag(trigger)} {calls}")
         free = self.free()
-        return self.build(f"{free} | {self.until(trigger, free)} {calls}")
+        return self.build(f"{self.content(free)} | {self.until(trigger, free)} {calls}")
+
+    def content(self, free: str) -> str:
+        """An answer without calls: ``free`` text, unless it must have a form."""
+        form = self.wish.form
+        return free if form is None else self.schema(form.schema, form.place)
 
     def free(self, *beginnings: str) -> str:
-        """Any text that does not begin with reasoning, nor as one of some regular expressions."""
+        """Any text that does not begin with reasoning, nor as one of some regular expressions. In
+        an answer that must have a form nothing but white space stands before a call."""
+        if self.wish.form is not None:
+            return self.rule("FREE", "/[ \\n]{0,4}/")
         opening = [letters(self._think[0])] if self._think and self.wish.thinks == "may" else []
         no = "".join(f" & ~/(?:{start})(?s:.*)/" for start in (*opening, *beginnings))
         return self.rule("FREE", ANY + no)

@@ -78,7 +78,8 @@ class Listed(Family, frozen=True, kw_only=True):
             " | ".join(map(lark.tag, self.wrappers[half::2])) if self.wrappers else ""
             for half in (0, 1)
         )
-        return (f"({opened})? {free} ({closed})?" if self.wrappers else free), free
+        content = lark.content(free)
+        return (f"({opened})? {content} ({closed})?" if self.wrappers else content), free
 
     def _sequence(self, lark: Lark, pieces: tuple[str, ...], tool: Tool | None = None) -> str:
         """Pieces as a part of a rule; neighbouring texts become one."""

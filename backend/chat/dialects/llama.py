@@ -52,13 +52,19 @@ class Llama3(Family, frozen=True, kw_only=True):
             return lark.build("call")
         # Without a tag it is the beginning that tells a call from any other answer.
         for i, (name, schema) in enumerate(pairs):
-            lark.rule(
-                f"HEAD_{i}", f'/{_begun(name)}\\s{{0,2}},\\s{{0,2}}"parameters"\\s{{0,2}}:\\s?/'
-            )
-            lark.rule(f"bare_{i}", f"HEAD_{i} {schema} {close}")
+            if lark.wish.form is None:
+                lark.rule(
+                    f"HEAD_{i}", f'/{_begun(name)}\\s{{0,2}},\\s{{0,2}}"parameters"\\s{{0,2}}:\\s?/'
+                )
+                lark.rule(f"bare_{i}", f"HEAD_{i} {schema} {close}")
+            else:
+                # Word by word, since an answer of that form may begin with the same.
+                words = map(lark.text, ("{", '"name"', ":", name, ",", '"parameters"', ":"))
+                head = f" {lark.blanks()} ".join(words)
+                lark.rule(f"bare_{i}", f"{head} {lark.blanks()} {schema} {close}")
         free = lark.free(*(_begun(name) for name in names))
         bare = " | ".join(f"bare_{i}" for i in range(len(pairs)))
-        return lark.build(f"{free} | {bare} | {lark.until(_TAG, free)} call")
+        return lark.build(f"{lark.content(free)} | {bare} | {lark.until(_TAG, free)} call")
 
 
 def _begun(name: str) -> str:

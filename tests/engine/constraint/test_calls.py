@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from corral.backend.chat.dialects import DIALECTS
 from corral.backend.chat.dialects.base import Family
-from corral.backend.chat.dialects.lark import Wish
+from corral.backend.chat.dialects.lark import Form, Wish
 from corral.backend.chat.types import (
     CallArguments,
     CallBegin,
@@ -165,6 +165,23 @@ def test_reasoning_comes_first_where_there_may_be_some(
         assert names and parts[0] == Thought("I { <x")
     auto = replace(wish, choice="auto")
     assert kit.after(_start(kit, family, controls, auto), [*thought, *walk]) is not None
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_an_answer_of_a_form_has_it_or_is_calls(new_kit: Any, name: str, are_tokens: bool) -> None:
+    kit, family, controls = _setup(new_kit, name, are_tokens)
+    required = Wish(tools=TOOLS, choice="required", thinks="no")
+    form = Form(
+        {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}, "f"
+    )
+    start = _start(kit, family, controls, replace(required, choice="auto", form=form))
+    assert not start.may_stop
+    assert kit.after(start, kit.tokens("Hello")) is None
+    said = kit.after(start, kit.tokens('{"x": 12'))
+    assert said is not None and not said.may_stop
+    assert kit.after(said, kit.tokens("}")).may_stop
+    for walk in _walks(kit, _start(kit, family, controls, required), name, 3):
+        assert kit.after(start, walk) is not None, kit.said(walk)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
