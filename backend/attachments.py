@@ -25,8 +25,8 @@ from corral.backend.settings import Settings
 #: Pictures and sounds fetched, and decoded, at the same time by all requests together.
 _N_FETCHED: Final = 8
 _N_DECODED: Final = 2
-#: Bytes of a decoded pixel.
-_PIXEL: Final = 3
+#: Bytes of all pictures and sounds of a request, decoded: 256 million pixels.
+_MAX_TOTAL: Final = 3 * 256_000_000
 
 
 class Attachments:
@@ -37,7 +37,6 @@ class Attachments:
         max_pixels = settings.image_max_megapixels * 1_000_000
         self._network = network
         self._max_count = settings.media_max_count
-        self._max_total = max_pixels * _PIXEL
         self._pictures = PictureLimits(max_bytes=max_bytes, max_pixels=max_pixels)
         self._sounds = SoundLimits(max_bytes=max_bytes)
         self._policy = MediaPolicy(
@@ -56,7 +55,7 @@ class Attachments:
         """Raises Refused for what the model takes none of, and for too many; loads nothing."""
         for source in sources:
             if not (info.audio if source.kind == "audio" else info.vision):
-                raise _refused(source, _untaken(source, info))
+                raise _refused(source, _untaken(source, info), kind="unsupported")
         if len(sources) > self._max_count:
             message = f"this is number {self._max_count + 1} of {len(sources)} pictures and sounds"
             raise _refused(sources[self._max_count], f"{message}; at most {self._max_count} in all")
@@ -64,7 +63,7 @@ class Attachments:
     async def load(self, sources: Sequence[Source], info: ModelInfo) -> tuple[Media, ...]:
         """What the engine takes, in the same order. Raises Refused naming the source at fault."""
         self.check(sources, info)
-        left = _Budget(self._max_total)
+        left = _Budget(_MAX_TOTAL)
         tasks = [asyncio.ensure_future(self._one(source, info, left)) for source in sources]
         try:
             return tuple(await asyncio.gather(*tasks))
@@ -87,9 +86,8 @@ class Attachments:
             except CorralError as error:
                 raise _refused(source, error.message) from None
         if not left.take(len(media.data)):
-            n = self._max_total // (_PIXEL * 1_000_000)
-            message = "the pictures and sounds of the request take too much memory together"
-            raise _refused(source, f"{message}; it holds {n} million pixels")
+            message = "the request's pictures and sounds take over"
+            raise _refused(source, f"{message} {_MAX_TOTAL} bytes together, decoded")
         return media
 
     async def _data(self, source: Source) -> bytes:
@@ -171,6 +169,7 @@ def _untaken(source: Source, info: ModelInfo) -> str:
     return f"this model takes no {what}; start the server with --mmproj"
 
 
-def _refused(source: Source, message: str) -> Refused:
+def _refused(source: Source, message: str, *, kind: str = "invalid") -> Refused:
     at = source.param
-    return Refused(message if message.startswith(at) else f"{at}: {message}", param=at)
+    message = message if message.startswith(at) else f"{at}: {message}"
+    return Refused(message, kind=kind, param=at)

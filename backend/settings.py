@@ -170,7 +170,7 @@ class Settings:
     media_timeout_s: float = _knob(20.0, "--media-timeout", "Pictures and sounds", "seconds that fetching one may take, redirects included", between(0.05, 1e6, float))
     media_max_mib: int = _knob(20, "--media-max-mib", "Pictures and sounds", "largest file of a picture or sound in MiB", between(1, 1024))
     media_max_count: int = _knob(32, "--media-max-count", "Pictures and sounds", "most pictures and sounds in one request", count)
-    image_max_megapixels: int = _knob(64, "--image-max-megapixels", "Pictures and sounds", "most pixels of a picture in millions, and of all pictures of a request once they are decoded", between(1, 1000))
+    image_max_megapixels: int = _knob(64, "--image-max-megapixels", "Pictures and sounds", "most pixels of a picture, in millions", between(1, 1000))
     media_cache_mib: int = _knob(256, "--media-cache-mib", "Pictures and sounds", "MiB of host memory for decoded pictures and sounds, and as much for what the projector made of them", between(0, 2**20))
 
     chat_template: str = _knob("", "--chat-template", "Chat", "Jinja source in place of the model's template, or the name of one of llama.cpp's formats, as llama3", chat_template, env="LLAMA_ARG_CHAT_TEMPLATE")

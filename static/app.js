@@ -92,7 +92,8 @@ document.addEventListener("click", (event) => {
 });
 function take(event, { files, types }) {
   // Office programs put a picture of copied text beside it: then the text is meant.
-  if (!types.includes("Files") || types.includes("text/plain") || !byId("composer")) return;
+  if (!types.includes("Files") || !byId("composer")) return;
+  if (event.type === "paste" && types.includes("text/plain")) return;
   event.preventDefault();
   if (files.length && event.type !== "dragover") attach(files);
   byId("composer").classList.toggle("over", event.type === "dragover");

@@ -56,13 +56,14 @@ def prompts(
 
 def texts(given: Prompts, n_vocab: int, *, at: str, most: int) -> tuple[Prompt, ...]:
     """As ``prompts``, where there may be no pictures and sounds."""
-    found = prompts(given, n_vocab, at=at, most=most)
-    for i, prompt in enumerate(found.prompts):
-        if isinstance(prompt, Written):
-            there = f"{at}[{i}]" if is_several(given) else at
-            message = f"{there}: pictures and sounds are read in prompts only"
+    several = is_several(given)
+    for i, one in enumerate(given if several else [given]):
+        if isinstance(one, dict):
+            there = f"{at}[{i}]" if several else at
+            message = f"{there}: text or tokens are read here, no pictures and sounds"
             raise Refused(message, kind="unsupported", param=there)
-    return tuple(prompt for prompt in found.prompts if not isinstance(prompt, Written))
+    found = prompts(given, n_vocab, at=at, most=most).prompts
+    return tuple(prompt for prompt in found if not isinstance(prompt, Written))
 
 
 def is_several(given: Any) -> bool:

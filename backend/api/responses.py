@@ -60,7 +60,7 @@ async def responses(request: AnyRequest) -> Response[Any]:
     body = await read(request, responses_decoder)
     running = Running(request, body)
     earlier, running.items = await _conversation(store_of(request), body, _names(running.suffix))
-    asked = body.request(earlier, running.items, n_vocab(request))
+    asked = body.request([*earlier, *running.items], n_vocab(request), len(earlier))
     start = _at_this_door(service_of(request).chat(asked))
     return await serve(request, body, start, running.render_for, running)
 
@@ -118,7 +118,7 @@ async def input_tokens(request: AnyRequest) -> Response[bytes]:
     """How many tokens a request's prompt has."""
     body = await read(request, prompt_decoder)
     earlier, items = await _conversation(store_of(request), body, _names("count"))
-    asked = body.request(earlier, items, n_vocab(request))
+    asked = body.request([*earlier, *items], n_vocab(request), len(earlier))
     counting = _at_this_door(service_of(request).count(asked))
     return reply(InputTokens(input_tokens=await unless_gone(request, counting)))
 

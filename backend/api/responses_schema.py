@@ -95,12 +95,12 @@ class PromptBody(GenerationBody, kw_only=True):
     chat_template_kwargs: dict[str, Any] | None = None
     conversation: Any = None
 
-    def request(self, earlier: Sequence[Item], items: Sequence[Item], n_vocab: int) -> ChatRequest:
-        """What is asked, given the items of the responses before and its own. Raises
-        ``Refused``."""
+    def request(self, items: Sequence[Item], n_vocab: int, n_earlier: int = 0) -> ChatRequest:
+        """What is asked, given all items of the conversation, of which the first ``n_earlier`` are
+        those of the responses before. Raises ``Refused``."""
         self.refuse_prompt()
         return self._calling().request(
-            messages=to_messages([*earlier, *items], self.instructions, len(earlier)),
+            messages=to_messages(items, self.instructions, n_earlier),
             params=self.settings(n_vocab),
             model=self.model,
             template_kwargs=self._template_kwargs(),

@@ -39,7 +39,8 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     of earlier turns that would not show with other values. ``*_content``: in which form messages
     show. ``*_arguments``: in which form a call's arguments do; ``broken_arguments``: a text that is
     no object is no reason to refuse. ``wordless_call``: what content must be beside calls when
-    there is none. ``needs_content``: without calls it must be there, if empty.
+    there is none. ``needs_content``: without calls it must be there, if empty. ``one_thought``:
+    beside calls it may not be there together with reasoning.
     """
 
     system_role: bool
@@ -61,6 +62,7 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     broken_arguments: bool
     wordless_call: Wordless
     needs_content: bool
+    one_thought: bool
 
 
 #: What families of templates call it: Qwen 3.6 and Laguna, GLM, Nemotron, LFM, DeepSeek, others.
@@ -99,6 +101,8 @@ def analyse(template: ChatTemplate) -> Capabilities:
         wordless_call=wordless,
         needs_content=not shows.text(_USER, _said("assistant", UNSET), _USER)
         and bool(shows.text(_USER, _said("assistant", ""), _USER)),
+        one_thought=shows.reasoned_call("", arguments) != ""
+        and not shows.reasoned_call("probe_answer", arguments),
     )
 
 
@@ -159,9 +163,13 @@ class _Probe:
         """Whether earlier reasoning is shown, if only between a call and its result."""
         thought = {"reasoning_content": "probe_thought"}
         plain = self.text(_USER, _said("assistant", "probe_answer", **thought), _USER)
-        called = _said("assistant", WORDLESS[wordless], tool_calls=[_call(0, arguments)], **thought)
+        return "probe_thought" in plain + self.reasoned_call(WORDLESS[wordless], arguments)
+
+    def reasoned_call(self, content: Any, arguments: Any) -> str:
+        """A conversation with a message that has content, reasoning and a call."""
+        fields = {"reasoning_content": "probe_thought", "tool_calls": [_call(0, arguments)]}
         result = _said("tool", "probe_result", tool_call_id="probe0000", name="probe_tool")
-        return "probe_thought" in plain + self.text(_USER, called, result)
+        return self.text(_USER, _said("assistant", content, **fields), result)
 
     def earlier_reasoning(self, switch: str, name: str, value: bool) -> bool:
         """Whether, with reasoning switched on, that of an earlier turn is shown just because of

@@ -12,6 +12,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from corral.backend.chat.capabilities import WORDLESS, Capabilities
+from corral.backend.chat.continuing import REASONING
 from corral.backend.chat.types import Message
 
 
@@ -48,6 +49,8 @@ def _fit(message: Message, can: Capabilities, is_mark: Callable[[str], bool]) ->
     content = message.content
     if isinstance(content, list) and not can.typed_content:
         content = one_text([part["text"] for part in content], is_mark)
+    if can.one_thought and calls:
+        content = _one_thought(content, fields)
     content = _fit_content(content, can, has_calls=bool(calls) and can.tool_calls)
     return Message(role=role, content=content, fields=fields)
 
@@ -60,6 +63,15 @@ def _fit_content(content: Any, can: Capabilities, *, has_calls: bool) -> Any:
     if isinstance(content, str) and can.typed_content and not can.string_content:
         return [{"type": "text", "text": content}]
     return content
+
+
+def _one_thought(content: Any, fields: dict[str, Any]) -> Any:
+    """What is said beside calls, joined to the reasoning when there is some."""
+    name = next((name for name in REASONING if isinstance(fields.get(name), str)), "")
+    if not (name and fields[name] and isinstance(content, str) and content):
+        return content
+    fields[name] = f"{fields[name]}\n\n{content}"
+    return UNSET
 
 
 def one_text(texts: list[str], is_mark: Callable[[str], bool]) -> str:

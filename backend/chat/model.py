@@ -206,7 +206,7 @@ class ChatModel:
             new_parser=lambda: self._parser(wish, shown),
             constraint=constraint,
             marks=self.dialect.marks,
-            thinking=self._thinking(request, thinks),
+            thinking=self._thinking(request, wish),
         )
 
     def _unread(self, request: ChatRequest, prompt: Written, constraint: Constraint | None) -> Turn:
@@ -243,15 +243,19 @@ class ChatModel:
     def _budget_of(self, request: ChatRequest) -> int:
         return self._budget if request.thinking_budget is None else request.thinking_budget
 
-    def _thinking(self, request: ChatRequest, thinks: Thinks) -> Thinking | None:
-        if self.dialect.think is None or thinks == "no":
+    def _thinking(self, request: ChatRequest, wish: Wish) -> Thinking | None:
+        if self.dialect.think is None or wish.thinks == "no":
             return None
         start, end = self.dialect.think
+        budget = self._budget_of(request)
+        # Else the model may as well go on with a call, or with more reasoning.
+        is_next = not wish.calls and (request.params.constraint is not None or budget >= 0)
         return Thinking(
             start=start,
             end=end,
-            is_open=thinks == "open",
-            budget=self._budget_of(request),
+            then=self.dialect.then if is_next else "",
+            is_open=wish.thinks == "open",
+            budget=budget,
             message=self._message,
         )
 

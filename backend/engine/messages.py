@@ -155,11 +155,13 @@ class Thinking(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     It is what stands between ``start`` and ``end``; with ``is_open`` it begins with the answer.
     After ``budget`` tokens of it (-1: no limit), or when asked to (``Call`` ``end_thinking``), the
-    engine writes ``message`` and ``end`` in the model's place.
+    engine writes ``message`` and ``end`` in the model's place. Behind the end, whoever wrote it, it
+    writes ``then``, which a constraint knows nothing of.
     """
 
     start: str
     end: str
+    then: str = ""
     is_open: bool = False
     budget: int = -1
     message: str = ""

@@ -60,6 +60,7 @@ class Reasoning:
         self._closing = words.tokenize(
             asked.message + asked.end, add_special=False, parse_special=True
         )
+        self._then = words.tokenize(asked.then, add_special=False, parse_special=True)
         self._due: deque[int] = deque()
         self.is_open = asked.is_open
         if self.is_open and asked.budget == 0:
@@ -72,7 +73,7 @@ class Reasoning:
     @property
     def is_free(self) -> bool:
         """What comes next is no answer yet."""
-        return self.is_open or self._is_opening
+        return self.is_open or self._is_opening or bool(self._due)
 
     def stop(self) -> bool:
         """Lets the closing tag come next. False when there is no reasoning to end."""
@@ -89,6 +90,8 @@ class Reasoning:
             return self._opening[0]
         if not self._due:
             return None
+        if not self.is_open:
+            return self._due[0]
         has_begun = len(self._due) < len(self._closing)
         return self._due[0] if has_begun or (is_whole and not self._end.has_begun) else None
 
@@ -107,7 +110,7 @@ class Reasoning:
                 self.stop()
         elif self._end.ends_with(token, piece):
             self.is_open = False
-            self._due.clear()
+            self._due = deque(self._then)
         else:
             self._n += 1
             if 0 <= self._budget <= self._n:

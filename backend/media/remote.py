@@ -94,7 +94,10 @@ async def _follow(url: str, policy: MediaPolicy, network: Network) -> bytes:
         answer = await _get(place, addresses, policy, network)
         if isinstance(answer, bytes):
             return answer
-        url = urljoin(url, answer)
+        try:
+            url = urljoin(url, answer)
+        except ValueError:
+            raise _NotFetched("the URL redirects to what is no URL") from None
     raise _NotFetched(f"the URL redirects more than {policy.max_redirects} times")
 
 
@@ -105,16 +108,17 @@ def _parsed(url: str) -> Place:
         parts = urlsplit(url)
         host = plain_host(parts.hostname or "")
         port = parts.port
+        target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        target = quote(target, safe=_SAFE)
     except ValueError:
-        raise _NotFetched("the URL has no valid host and port") from None
+        raise _NotFetched("the URL is not valid") from None
     if parts.scheme not in PORTS:
         raise _NotFetched("only http and https URLs are fetched")
     if "@" in parts.netloc:
         raise _NotFetched("a URL with a user name or password is not fetched")
     if port == 0:
         raise _NotFetched("the URL has no valid host and port")
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return Place(parts.scheme, host, port or PORTS[parts.scheme], quote(target, safe=_SAFE))
+    return Place(parts.scheme, host, port or PORTS[parts.scheme], target)
 
 
 async def _addresses(place: Place, policy: MediaPolicy, network: Network) -> list[Address]:
@@ -177,10 +181,14 @@ async def _get(
     ]
     timeouts = dict.fromkeys(("read", "write", "pool"), policy.total_s)
     timeouts["connect"] = policy.connect_s
+    trust = network.ssl_context
+    if trust is None and place.scheme == "https":
+        # Reads the system's certificates: 30 ms in which streams would stand still.
+        trust = await asyncio.to_thread(httpcore.default_ssl_context)
     async with (
         httpcore.AsyncConnectionPool(
             network_backend=_Pinned(addresses, network.backend or httpcore.AnyIOBackend()),
-            ssl_context=network.ssl_context,
+            ssl_context=trust,
             max_connections=1,
         ) as pool,
         pool.stream("GET", url, headers=headers, extensions={"timeout": timeouts}) as response,

@@ -70,7 +70,10 @@ def _inline(url: str, param: str, max_bytes: int) -> bytes:
         text = unquote(body) if "%" in body else body
         return from_base64(text, param=param, max_bytes=max_bytes)
     _check_size(len(body) - 2 * body.count("%"), max_bytes, param)
-    data = unquote_to_bytes(body)
+    try:
+        data = unquote_to_bytes(body)
+    except UnicodeEncodeError:  # half a pair of UTF-16
+        raise Refused("this data: URL is not valid text", param=param) from None
     _check_size(len(data), max_bytes, param)  # a % may stand for itself, a letter for four bytes
     return data
 

@@ -95,7 +95,7 @@ def sweep(db: sqlite3.Connection, folder: Path) -> None:
     with transaction(db):
         db.execute("DELETE FROM picture WHERE key NOT IN (SELECT key FROM message_picture)")
         known = {row["key"] for row in db.execute("SELECT key FROM picture")}
-        for path in folder.iterdir():
+        for path in folder.glob("*"):
             if path.name in known or not _OURS.fullmatch(path.name):
                 continue
             try:
@@ -108,6 +108,7 @@ def _write(path: Path, data: bytes) -> None:
     """A file with this content, whole on disk before any row says so."""
     if path.exists() and path.stat().st_size == len(data):
         return
+    path.parent.mkdir(mode=0o700, exist_ok=True)
     part = path.with_suffix(".new")
     with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(data)

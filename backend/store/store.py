@@ -114,7 +114,6 @@ class Store:
 
     def _prepare(self, db: sqlite3.Connection) -> None:
         db.execute("UPDATE message SET status = 'stopped' WHERE status = 'generating'")
-        self._pictures.mkdir(mode=0o700, exist_ok=True)
         pictures.sweep(db, self._pictures)
 
 

@@ -142,7 +142,7 @@ def test_plain_forms_mean_the_same_as_blocks(http: httpx.Client) -> None:
         ({"messages": [{"role": "user"}]}, "messages[0].content"),
         (
             {"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]},
-            "messages[0].content[0]",
+            "messages[0].content[0].source.type",
         ),
         (
             {"messages": [{"role": "user", "content": [{"type": "magic"}]}]},

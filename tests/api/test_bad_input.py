@@ -312,8 +312,9 @@ def test_reported_settings_are_accepted_back(http: httpx.Client) -> None:
         ([[1], 2], "prompt[1]", None),
         (["a", "x" * 5000], "prompt[1]", "context_length_exceeded"),
         (["a"] * 1025, "prompt", None),
-        ({"prompt_string": "a", "multimodal_data": []}, "prompt", "unsupported_parameter"),
-        (["a", {"prompt_string": "a"}], "prompt[1]", "unsupported_parameter"),
+        ({"prompt_string": 5}, "prompt.prompt_string", None),
+        ({"prompt_string": "a", "multimodal_data": ["AA=="]}, "prompt.multimodal_data", None),
+        (["a", {"prompt_string": "<__media__>"}], "prompt[1].multimodal_data", None),
     ],
     ids=str,
 )
@@ -393,7 +394,7 @@ def test_a_wrong_gap_is_named(http: httpx.Client, body: dict[str, Any], param: s
         ),
         (
             [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}],
-            "messages[0].content[0]",
+            "messages[0].content[0].image_url",
             "unsupported_parameter",
         ),
     ],

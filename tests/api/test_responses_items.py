@@ -129,7 +129,11 @@ def test_what_is_kept_can_be_sent_again() -> None:
         ({"type": ["message"]}, "input[1].type", "not supported"),
         ({"role": "tool", "content": "x"}, "input[1].role", "expected user"),
         ({"role": "user"}, "input[1].content", "expected a text"),
-        ({"role": "user", "content": [{"type": "input_image"}]}, "input[1].content[0]", "image"),
+        (
+            {"role": "user", "content": [{"type": "input_image"}]},
+            "input[1].content[0].image_url",
+            "a URL",
+        ),
         ({"role": "user", "content": [{"type": "x"}]}, "input[1].content[0].type", "input_text"),
         ({"role": "user", "content": [7]}, "input[1].content[0].type", "input_text"),
         ({"role": "user", "content": [{"type": "text"}]}, "input[1].content[0].text", "`str`"),

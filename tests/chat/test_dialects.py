@@ -80,6 +80,7 @@ SPOKEN: dict[str, str] = {
     "Kimi-K2-Instruct": "kimi-k2",
     "Kimi-K2-Thinking": "kimi-k2",
     "moonshotai-Kimi-K2": "kimi-k2",
+    "openai-gpt-oss-120b": "harmony",
 }
 
 
@@ -219,6 +220,7 @@ def test_calls_as_the_models_own_template_writes_them_are_read_back(
 
 #: Templates that refuse more than one call.
 SINGLE = {
+    "openai-gpt-oss-120b",
     "GigaChat3-10B-A1.8B",
     "meta-llama-Llama-3.1-8B-Instruct",
     "meta-llama-Llama-3.2-3B-Instruct",

@@ -1,6 +1,7 @@
 """A request made ready for a model, and its answer read as the model's dialect says."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -195,3 +196,73 @@ def test_a_template_without_tools_is_told_of_them_in_words() -> None:
 def test_trusted_input_has_no_foreign_text() -> None:
     assert _model().render(ChatRequest(messages=HI)).foreign
     assert not _model(trusts=True).render(ChatRequest(messages=HI)).foreign
+
+
+# --- GPT-OSS --------------------------------------------------------------------------------------
+
+TEMPLATES = Path(__file__).parent.parent / "data" / "chat-templates"
+HARMONY = frozenset(("<|start|>", "<|channel|>", "<|message|>", "<|end|>", "<|call|>"))
+FINAL = [("", "<|start|>"), ("assistant", "<|channel|>"), ("final", "<|message|>")]
+CALLED = {"id": "c", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+
+
+def _harmony(**more: Any) -> ChatModel:
+    return _model((TEMPLATES / "openai-gpt-oss-120b.jinja").read_text("utf-8"), HARMONY, **more)
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"), [("", "Why not?"), ("I will.", "Why not?\n\nI will."), (None, "Why not?")]
+)
+def test_reasoning_of_the_history_stands_before_the_call_it_led_to(
+    content: str | None, shown: str
+) -> None:
+    fields = {"reasoning_content": "Why not?", "tool_calls": [CALLED]}
+    messages = (*HI, Message(role="assistant", content=content, fields=fields), TOLD)
+    prompt = _harmony().render(ChatRequest(messages=messages, tools=(TOOL,))).text
+    call = '<|start|>assistant to=functions.f<|channel|>commentary json<|message|>{"a": 1}<|call|>'
+    thought = f"<|start|>assistant<|channel|>analysis<|message|>{shown}<|end|>"
+    told = '<|start|>functions.f to=assistant<|channel|>commentary<|message|>"so"<|end|>'
+    assert prompt.endswith(f"{thought}{call}{told}<|start|>assistant")
+
+
+def test_effort_identity_and_builtin_tools_reach_the_template() -> None:
+    variables = {
+        "reasoning_effort": "high",
+        "model_identity": "You are Hal.",
+        "builtin_tools": ["python"],
+    }
+    prompt = _harmony().render(ChatRequest(messages=HI, template_kwargs=variables)).text
+    assert prompt.startswith("<|start|>system<|message|>You are Hal.\n")
+    assert "Reasoning: high\n" in prompt and "## python\n" in prompt
+    assert "Reasoning: medium\n" in _harmony().render(ChatRequest(messages=HI)).text
+
+
+def test_reasoning_that_is_ended_or_a_form_that_is_asked_leads_to_the_final_message() -> None:
+    model, final = _harmony(), "<|start|>assistant<|channel|>final<|message|>"
+    form = Params(constraint=Constraint("json_schema", "{}"))
+    for request, then in (
+        (ChatRequest(messages=HI), ""),
+        (ChatRequest(messages=HI, thinking_budget=9), final),
+        (ChatRequest(messages=HI, params=form), final),
+        (ChatRequest(messages=HI, thinking_budget=9, tools=(TOOL,)), ""),
+    ):
+        thinking = model.read(request).thinking
+        assert thinking is not None and thinking.then == then and not thinking.is_open
+        assert (thinking.start, thinking.end) == ("<|channel|>analysis<|message|>", "<|end|>")
+
+
+def test_tags_that_were_generated_are_a_header_and_the_same_letters_are_text() -> None:
+    turn = _harmony().read(ChatRequest(messages=HI))
+    pieces = [("", "<|channel|>"), ("analysis", "<|message|>"), ("Is <|end|> it?", "<|end|>")]
+    assert _read(turn, *pieces, *FINAL, "<|end|>") == [
+        Thought("Is <|end|> it?"),
+        Content("<|end|>"),
+    ]
+
+
+def test_reasoning_gone_on_with_is_reasoning() -> None:
+    model = _harmony()
+    message = Message(role="assistant", content="", fields={"reasoning_content": "I th"})
+    turn = model.read(ChatRequest(messages=(*HI, message)))
+    assert turn.prompt.text.endswith("<|channel|>analysis<|message|>I th")
+    assert _read(turn, ("ink.", "<|end|>"), *FINAL, "Yes.") == [Thought("ink."), Content("Yes.")]

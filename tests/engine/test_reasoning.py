@@ -86,6 +86,17 @@ def test_a_constraint_is_about_the_answer_behind_the_reasoning(bench: Make) -> N
     assert spent == "</t>120"
 
 
+def test_what_stands_between_reasoning_and_answer_is_written_and_not_constrained(
+    bench: Make,
+) -> None:
+    # As GPT-OSS: reasoning and answer are messages of their own, and tags are several tokens.
+    ends = {"thinking": Thinking(**TAGS, then="<f>"), "constraint": Constraint("regex", "[0-9]{3}")}
+    assert _said(bench(), "<t>why?</t>...12x", **ends) == "<t>why?</t><f>120"
+    stopped = Thinking(**TAGS, then="<f>", budget=2)
+    assert _said(bench(), "<t>why?......answer", thinking=stopped) == "<t>wh</t><f>.answer"
+    assert _said(bench(), "12x<t>", **ends) == "120"
+
+
 def test_reasoning_does_not_begin_where_the_answer_may_begin_alike(bench: Make) -> None:
     fields = {"thinking": Thinking(**TAGS), "constraint": Constraint("regex", "<[a-z]{3}>")}
     assert _said(bench(), "<tag>", **fields) == "<tag>"

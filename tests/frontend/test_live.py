@@ -12,12 +12,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corral.backend.chat.types import ChatRequest, Content, Event, Finished, Reading, Text, Timings
+from corral.backend.chat.types import (
+    CallArguments,
+    CallBegin,
+    ChatRequest,
+    Content,
+    Event,
+    Finished,
+    Part,
+    Reading,
+    Text,
+    Thought,
+    Timings,
+)
 from corral.backend.errors import Broken, Refused
-from corral.backend.store import Message, Outcome, Store
+from corral.backend.store import Call, Message, Outcome, Store
 from corral.frontend import views
+from corral.frontend.answer import Answer
 from corral.frontend.asking import to_request
 from corral.frontend.live import Live
+from corral.frontend.markdown import escape_code
 from corral.frontend.reply import Reply
 from corral.frontend.site import Site
 from corral.frontend.streams import Viewer
@@ -27,6 +41,10 @@ T = Timings(10, 4, 0, 5.0, 0.0)
 
 def text(words: str) -> Text:
     return Text(words, [1], Timings(10, 4, 1, 5.0, 1.0), parts=(Content(words),))
+
+
+def said(*parts: Part) -> Text:
+    return Text("", [1], Timings(10, 4, 1, 5.0, 1.0), parts=parts)
 
 
 def end(finish: Any = "eos", *, truncated: bool = False) -> Finished:
@@ -233,18 +251,40 @@ async def test_a_reply_that_cannot_be_saved_is_still_shown_and_says_so(
     assert "not saved" in shown.error
 
 
-def message(role: Any, content: str) -> Message:
-    return Message(id=1, conversation_id="c", parent_id=None, role=role, content=content)
+async def test_reasoning_and_calls_are_kept_apart_from_what_is_said(
+    live: Live, store: Store, model: Model
+) -> None:
+    reply = await begin(live, store)
+    for parts in (
+        [Thought("They want ")],
+        [Thought("a call.")],
+        [Content("One "), CallBegin(0, "id0", "look"), CallArguments(0, '{"at":')],
+        [CallArguments(0, "1}"), CallBegin(1, "id1", "stop")],
+        [Thought("Enough?"), Content("moment")],
+    ):
+        model.generation.events.put_nowait(said(*parts))
+    model.generation.events.put_nowait(end())
+    await reply.ended.wait()
+    kept = await store.message(reply.id)
+    assert kept.content == "One moment"
+    assert kept.reasoning == "They want a call.\n\nEnough?"
+    assert kept.calls == (Call(name="look", arguments='{"at":1}'), Call(name="stop"))
+    assert 0 < kept.figures.thought_ms < 60_000
 
 
-def test_roles_alternate_whatever_failed_before() -> None:
-    turns = [message("user", "a"), message("assistant", ""), message("user", "b")]
-    request = to_request([*turns, message("assistant", "c"), message("user", "d")])
-    assert [(m.role, m.content) for m in request.messages] == [
-        ("user", "a\n\nb"),
-        ("assistant", "c"),
-        ("user", "d"),
-    ]
+def test_the_time_of_reasoning_ends_with_the_reasoning(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    answer = Answer()
+    assert answer.thought_ms == 0
+    answer.take([Thought("a")])
+    now = 112.0
+    assert (answer.is_thinking, answer.thought_ms) == (True, 12_000)
+    assert views.thought(answer) == "Thinking…"
+    answer.take([Thought("b"), Content("c")])
+    now = 150.0
+    assert (answer.is_thinking, answer.thought_ms) == (False, 12_000)
+    assert views.thought(answer) == "Thought for 12 s"
 
 
 # --- what a page is sent --------------------------------------------------------------------------
@@ -259,11 +299,11 @@ class Screen:
     """The part of a page that shows a running reply, as the script would change it."""
 
     def __init__(self, snapshot: str) -> None:
-        self.done, self.open = snapshot.split("\0")
+        self.done, self.open, self.thoughts, self.label, self.calls = snapshot.split("\0")
 
     def apply(self, html: str) -> None:
         for target, swap, content in re.findall(
-            r'<hx-partial hx-target="#g-1-(.*?)" hx-swap="(\w+)">(.*?)</hx-partial>',
+            r'<hx-partial hx-target="#[gr]-1-(.*?)" hx-swap="(\w+)">(.*?)</hx-partial>',
             html,
             re.DOTALL,
         ):
@@ -274,6 +314,15 @@ class Screen:
                     self.open = content
                 case "open code", "beforeend":
                     self.open = self.open.replace("</code>", f"{content}</code>")
+                case "think", "innerHTML":
+                    assert not self.thoughts, "somebody may have opened it"
+                    self.thoughts, self.label = content.split("\0")
+                case "text", "beforeend":
+                    self.thoughts += content
+                case "label", "innerHTML":
+                    self.label = content
+                case "calls", "innerHTML":
+                    self.calls = content
                 case "status", "innerHTML":
                     pass
                 case other:
@@ -284,8 +333,15 @@ def site(model: Model) -> Site:
     def html(template: str, **view: Any) -> str:
         if template == "_status.html":
             return "status"
+        if template == "_calls.html":
+            return repr(view["calls"])
         turn = view["turn"]
-        return f"{turn.html}\0{turn.open_html}"
+        thoughts = f"{escape_code(turn.reasoning)}\0{turn.thought}"
+        if template == "_reasoning.html":
+            return thoughts
+        if not turn.reasoning:
+            thoughts = "\0"
+        return f"{turn.html}\0{turn.open_html}\0{thoughts}\0{turn.calls!r}"
 
     return cast(Site, SimpleNamespace(html=html, service=model))
 
@@ -302,20 +358,25 @@ PIECES = [
     "| a |\n|-|\n",
     "``",
     "&",
+    Thought("so & "),
+    Thought("then\n"),
+    CallBegin(0, "", "look"),
+    CallArguments(0, "{}"),
 ]
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=30), st.data())
-def test_changes_add_up_to_what_a_new_page_would_see(pieces: list[str], data: Any) -> None:
+def test_changes_add_up_to_what_a_new_page_would_see(pieces: list[str | Part], data: Any) -> None:
     reply = Reply(
         Message(id=1, conversation_id="c", parent_id=None, role="assistant", content=""),
         ChatRequest(messages=()),
     )
     screens: list[tuple[Viewer, Screen]] = []
     parts = site(cast(Any, SimpleNamespace(waiting_ahead=lambda _: None)))
+    reply.take(said(CallBegin(0, "", "first")))
     for piece in pieces:
-        reply.take(text(piece))
+        reply.take(text(piece) if isinstance(piece, str) else said(piece))
         if data.draw(st.integers(0, 3)) == 0:
             viewer = Viewer(parts, reply)
             screens.append((viewer, Screen(viewer.snapshot())))
@@ -326,3 +387,6 @@ def test_changes_add_up_to_what_a_new_page_would_see(pieces: list[str], data: An
         screen.apply(viewer.changes())
         assert screen.open == reply.open_html()
         assert screen.done == "".join(reply.answer.document.done)
+        assert screen.thoughts == escape_code(reply.answer.reasoning)
+        assert screen.label == (views.thought(reply.answer) if screen.thoughts else "")
+        assert screen.calls == repr(views.calls(reply.answer.calls))

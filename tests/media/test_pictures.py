@@ -258,17 +258,21 @@ def test_a_picture_is_turned_as_its_exif_says(kind: str, orientation: int) -> No
     assert are_near(middles(picture), [RED, GREEN, BLUE, WHITE])
 
 
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
 @pytest.mark.parametrize(
     "exif",
     [
-        b"Exif\0\0",
         b"Exif\0\0neither",
+        b"Exif\0\0MM\0*\0",
         b"Exif\0\0II*\0\xff\xff\xff\xff",
         b"Exif\0\0MM\0*\0\0\0\x08\xff\xff",
     ],
 )
-def test_damaged_exif_does_not_damage_the_picture(exif: bytes) -> None:
-    data = saved(quarters(), "JPEG", quality=95, subsampling=0, exif=exif)
+def test_damaged_exif_does_not_damage_the_picture(kind: str, exif: bytes) -> None:
+    options: dict[str, Any] = {"JPEG": {"quality": 95, "subsampling": 0}}.get(
+        kind, {"lossless": True}
+    )
+    data = saved(quarters(), kind, exif=exif, **options)
     assert are_near(middles(verify(data, param="")), [RED, GREEN, BLUE, WHITE])
 
 

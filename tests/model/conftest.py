@@ -41,6 +41,15 @@ def model_path() -> Path:
     return embedded()
 
 
+@pytest.fixture(scope="session")
+def mmproj(tmp_path_factory: pytest.TempPathFactory, model_path: Path) -> Path:
+    """The projector that names colours and shapes, for the embedded model."""
+    script = Path(__file__).parent.parent / "data" / "vision" / "make_mmproj.py"
+    made = tmp_path_factory.mktemp("vision") / "mmproj.gguf"
+    subprocess.run([sys.executable, script, model_path, made], check=True, capture_output=True)
+    return made
+
+
 @pytest.fixture(scope="module")
 def llama() -> Iterator[Llama]:
     model = load()

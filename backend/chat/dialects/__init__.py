@@ -7,6 +7,7 @@ from corral.backend.chat.dialects.base import Dialect
 from corral.backend.chat.dialects.deepseek import DeepSeek, DeepSeekR1
 from corral.backend.chat.dialects.functionary import Functionary
 from corral.backend.chat.dialects.generic import Generic
+from corral.backend.chat.dialects.harmony import Harmony
 from corral.backend.chat.dialects.hermes import Hermes
 from corral.backend.chat.dialects.kimi import Kimi
 from corral.backend.chat.dialects.lists import LISTS
@@ -23,6 +24,7 @@ DIALECTS: Final[tuple[Dialect, ...]] = (
     DeepSeek(),
     DeepSeekR1(),
     Kimi(),
+    Harmony(),
     *LISTS,
     Generic(),
 )

@@ -17,7 +17,8 @@ _ALPHANUMERIC: Final = string.ascii_letters + string.digits
 
 class Dialect(Protocol):
     """How one family of models writes calls and reasoning. ``marks``: all tags it may ask the
-    engine to report. ``think``: the tags around reasoning."""
+    engine to report. ``think``: the tags around reasoning; ``then``: what always stands between
+    that and the answer."""
 
     @property
     def name(self) -> str:
@@ -31,6 +32,11 @@ class Dialect(Protocol):
 
     @property
     def think(self) -> tuple[str, str] | None:
+        """See the class."""
+        ...
+
+    @property
+    def then(self) -> str:
         """See the class."""
         ...
 
@@ -64,7 +70,8 @@ def random_letters(n: int) -> str:
 class Family(Struct, frozen=True, kw_only=True):
     """A dialect, but for what is particular to it. ``triggers``: the tags that begin calls;
     ``tags``: the other ones in them. ``wrappers``: pairs of tags around content, which are dropped.
-    ``new_id`` makes ids of calls, see ``Setup``. ``is_parallel``: an answer may hold several.
+    ``then``: see ``Dialect``. ``new_id`` makes ids of calls, see ``Setup``. ``is_parallel``: an
+    answer may hold several.
 
     A dialect is a subclass that gives those, ``machine`` (how its calls are read), ``fits`` and
     ``write`` (its grammar), and stands in the list in ``dialects``. ``hermes`` is the example.
@@ -77,6 +84,7 @@ class Family(Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     wrappers: tuple[str, ...] = ()
     think: tuple[str, str] | None = None
+    then: str = ""
     new_id: Callable[[int, str], str] = random_id
     is_parallel: bool = True
 

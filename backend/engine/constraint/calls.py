@@ -7,6 +7,7 @@ written in letters), and ``@schema_i`` one of the ``schemas``, each with its ``p
 """
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,7 +21,7 @@ def translate(source: str, ids: Mapping[str, int]) -> str:
     given = json.loads(source)
     rules = [given["lark"]]
     for i, tag in enumerate(given["tags"]):
-        rules.append(f"tag_{i}: {_token(tag, ids) or _literal(tag)}")
+        rules.append(f"tag_{i}: {_pieces(tag, ids)}")
     for i, until in enumerate(given["untils"]):
         tag = given["tags"][int(until["tag"].removeprefix("tag_"))]
         token = _token(tag, ids)
@@ -62,6 +63,15 @@ def locate(source: str, message: str) -> BadConstraint:
 
 def _token(tag: str, ids: Mapping[str, int]) -> str | None:
     return f"<[{ids[tag]}]>" if tag in ids else None
+
+
+def _pieces(tag: str, ids: Mapping[str, int]) -> str:
+    """A tag that is one token, or several, some of which may be text."""
+    if not (within := [text for text in ids if text in tag]):
+        return _literal(tag)
+    longest = sorted(within, key=len, reverse=True)
+    pieces = re.split("(" + "|".join(map(re.escape, longest)) + ")", tag)
+    return " ".join(_token(piece, ids) or _literal(piece) for piece in pieces if piece)
 
 
 def _literal(text: str) -> str:

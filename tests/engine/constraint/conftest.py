@@ -23,7 +23,7 @@ class Letters:
 
     def __init__(self, controls: Sequence[str] = ()) -> None:
         texts = [bytes([b]) for b in range(256)] + [t.encode() for t in _LONGER]
-        self.pieces = [b"<|end|>", b"<|start|>", *(c.encode() for c in controls), *texts]
+        self.pieces = [b"<|eos|>", b"<|bos|>", *(c.encode() for c in controls), *texts]
         self.n_vocab = len(self.pieces)
         self.n_special = START + 1 + len(controls)
         self._by_piece = {p: t for t, p in enumerate(self.pieces) if t >= self.n_special}

@@ -1,6 +1,7 @@
 """Every dialect's grammar: whatever is drawn from it, its own parser finds valid calls in it."""
 
 import json
+import re
 import zlib
 from typing import Any
 
@@ -109,9 +110,12 @@ def test_what_is_required_is_nothing_but_valid_calls(
 
 def _closing(kit: Any, text: str, tag: str, controls: frozenset[str]) -> list[int]:
     tokens: list[int] = kit.tokens(text)
-    if tag in controls:
-        return [*tokens, kit.letters.pieces.index(tag.encode())]
-    return [*tokens, *kit.tokens(tag)]
+    for piece in (
+        re.split("(" + "|".join(map(re.escape, controls)) + ")", tag) if controls else [tag]
+    ):
+        is_token = piece in controls
+        tokens += [kit.letters.pieces.index(piece.encode())] if is_token else kit.tokens(piece)
+    return tokens
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -86,7 +86,7 @@ def test_a_token_that_does_not_fit_is_an_error_and_not_a_crash(kit: Any) -> None
 def test_special_tokens_are_no_text_but_a_grammar_may_name_them(kit: Any) -> None:
     anything = kit.compile("regex", r"[\s\S]*")
     assert not anything.allows(1) and anything.allows(kit.tokens("<")[0])
-    named = kit.compile("lark", 'start: <|start|> "x"')
+    named = kit.compile("lark", 'start: <|bos|> "x"')
     assert named.forced() == [1, *kit.tokens("x")]
     by_number = kit.compile("gbnf", 'root ::= <[1]> "x" | "y"')
     assert by_number.allows(1) and by_number.allows(kit.tokens("y")[0])
