@@ -5,6 +5,7 @@ since every turn of a conversation shows its pictures again.
 """
 
 import asyncio
+import contextlib
 import hashlib
 import threading
 from collections import OrderedDict
@@ -76,15 +77,13 @@ class Attachments:
         self._decoding.shutdown(wait=False, cancel_futures=True)
 
     async def _one(self, source: Source, info: ModelInfo, left: "_Budget") -> Media:
-        # The file is in memory until it is decoded: so that far they take turns.
-        async with self._fetching:
-            try:
-                data = await self._data(source)
-                media = await asyncio.get_running_loop().run_in_executor(
-                    self._decoding, self._decoded, source, data, info.audio_rate
-                )
-            except CorralError as error:
-                raise _refused(source, error.message) from None
+        try:
+            data = await self._data(source)
+            media = await asyncio.get_running_loop().run_in_executor(
+                self._decoding, self._decoded, source, data, info.audio_rate
+            )
+        except CorralError as error:
+            raise _refused(source, error.message) from None
         if not left.take(len(media.data)):
             message = "the request's pictures and sounds take over"
             raise _refused(source, f"{message} {_MAX_TOTAL} bytes together, decoded")
@@ -93,10 +92,12 @@ class Attachments:
     async def _data(self, source: Source) -> bytes:
         if not source.url:
             return source.data
-        policy = self._policy
-        return await places.load(
-            source.url, param=source.param, policy=policy, network=self._network
-        )
+        # Those who have theirs with them do not wait for other people's slow hosts.
+        is_remote = source.url[:4].lower() == "http"
+        async with self._fetching if is_remote else contextlib.nullcontext():
+            return await places.load(
+                source.url, param=source.param, policy=self._policy, network=self._network
+            )
 
     def _decoded(self, source: Source, data: bytes, rate: int) -> Media:
         """In a thread."""

@@ -2,19 +2,28 @@
 
 import argparse
 import os
+from collections.abc import Callable
+from typing import Any
 
-from bench import arrays, ceiling, chat, clients, gaps, neighbour, prefix, structured
+from bench import arrays, ceiling, chat, clients, gaps, neighbour, prefix, structured, vision
 
-PARTS = (
-    "overhead",
-    "clients",
-    "gaps",
-    "neighbour",
-    "structured",
-    "array",
-    "common-prefix",
-    "chat",
-)
+
+def _threads(arguments: Any) -> int:
+    """A number, for what cannot adapt."""
+    return os.cpu_count() or 1 if arguments.threads == "auto" else int(arguments.threads)
+
+
+PARTS: dict[str, Callable[[Any], None]] = {
+    "overhead": lambda a: ceiling.report(_threads(a)),
+    "clients": lambda a: clients.report(_threads(a), a.threads, a.rounds),
+    "gaps": lambda a: gaps.report(a.threads, a.rounds),
+    "neighbour": lambda a: neighbour.report(),
+    "structured": lambda a: structured.report(a.threads, a.rounds),
+    "array": lambda a: arrays.report(a.threads, a.rounds),
+    "common-prefix": lambda a: prefix.report(a.threads, a.rounds),
+    "chat": lambda a: chat.report(a.rounds),
+    "vision": lambda a: vision.report(_threads(a), a.rounds),
+}
 
 
 def main() -> None:
@@ -27,24 +36,10 @@ def main() -> None:
     parts = arguments.parts or PARTS
     if unknown := set(parts) - set(PARTS):
         parser.error(f"there is no part {', '.join(sorted(unknown))}")
-    threads = os.cpu_count() or 1 if arguments.threads == "auto" else int(arguments.threads)
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-    if "overhead" in parts:
-        ceiling.report(threads)
-    if "clients" in parts:
-        clients.report(threads, arguments.threads, arguments.rounds)
-    if "gaps" in parts:
-        gaps.report(arguments.threads, arguments.rounds)
-    if "neighbour" in parts:
-        neighbour.report()
-    if "structured" in parts:
-        structured.report(arguments.threads, arguments.rounds)
-    if "array" in parts:
-        arrays.report(arguments.threads, arguments.rounds)
-    if "common-prefix" in parts:
-        prefix.report(arguments.threads, arguments.rounds)
-    if "chat" in parts:
-        chat.report(arguments.rounds)
+    for name, run in PARTS.items():
+        if name in parts:
+            run(arguments)
 
 
 if __name__ == "__main__":

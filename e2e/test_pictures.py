@@ -111,7 +111,7 @@ def test_pictures_are_chosen_looked_at_sent_and_shown_in_order(seeing: Server, p
     # The model has them: each is four tokens and a line's end of the prompt.
     _, messages = seeing.run(seeing.app.state.site.store.get(page.url.rpartition("/")[2]))
     assert messages[-1].figures.n_prompt > 3 * 5 + len("What is on these?")
-    assert messages[-1].content == "What is on these?"
+    assert messages[-1].content.strip() == "What is on these?"
     page.reload()
     expect(shown).to_have_count(3)
     with page.context.expect_page() as opened:

@@ -99,7 +99,7 @@ def http(server: Running) -> Iterator[httpx.Client]:
         yield client
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def run_server() -> Callable[..., Any]:
     """A server of one's own: ``with run_server(api_keys=("k",)) as server``."""
     return running

@@ -180,7 +180,7 @@ BAD_TOOLS = [
         {"tools": [TOOL | {"function": {"name": "f", "parameters": []}}]},
         "tools[0].function.parameters",
     ),
-    ({"tools": [TOOL], "json_schema": {}, "tool_choice": "required"}, "json_schema"),
+    ({"tools": [TOOL], "regex": "a", "tool_choice": "required"}, "regex"),
     ({"continue_final_message": True}, "continue_final_message"),
     ({"continue_final_message": True, "add_generation_prompt": True}, "add_generation_prompt"),
     ({"messages": [{"role": "assistant", "content": "a"}] * 2}, "messages[1]"),

@@ -243,3 +243,42 @@ def test_the_id_that_a_model_wrote_is_its_call_s() -> None:
     parser = reader("kimi-k2", {})
     ids = [part.id for part in parser.feed(answer) if isinstance(part, CallBegin)]
     assert ids == ["functions.get_weather:0"]
+
+
+#: The form of Functionary 3.2's template.
+FUNCTIONARY = (
+    r"{% for m in messages %}{{ '<|start_header_id|>' + m.role + '<|end_header_id|>\n\n' }}"
+    r"{% if m.role != 'assistant' %}{{ m.content }}{% else %}"
+    r"{% if m.content %}{{ '>>>all\n' + m.content }}{% endif %}{% for c in m.tool_calls or [] %}"
+    r"{{ '>>>' + c.function.name + '\n' + c.function.arguments }}{% endfor %}"
+    r"{% endif %}{{ '<|eot_id|>' }}{% endfor %}{% if add_generation_prompt %}"
+    r"{{ '<|start_header_id|>assistant<|end_header_id|>\n\n>>>' }}{% endif %}"
+)
+
+
+def test_functionary_s_messages_are_read_back_as_its_template_writes_them() -> None:
+    assert [d.name for d in DIALECTS[:-1] if d.fits(FUNCTIONARY, frozenset())] == [
+        "functionary-v3.2"
+    ]
+    template = ChatTemplate(FUNCTIONARY, bos_token="", eos_token="<|eot_id|>")
+    functions = [{"name": "f", "arguments": '{"a": "é"}'}, {"name": "g", "arguments": "{}"}]
+    calls = [{"id": "c", "type": "function", "function": function} for function in functions]
+    user, answer = _turn(FAMILIES["functionary-v3.2"], calls)
+    answer = replace(answer, content="I will.\n")
+    before = template.render([user], add_generation_prompt=True, kwargs={}).text
+    both = template.render([user, answer], add_generation_prompt=False, kwargs={}).text
+    assert both.startswith(before)
+    parser = reader("functionary-v3.2", {})
+    _, content, found = summary([*parser.feed(both[len(before) :]), *parser.finish()])
+    assert content == "I will.<|eot_id|>" and found == [["f", '{"a": "é"}'], ["g", "{}"]]
+
+
+@pytest.mark.parametrize("size", [1, 4, 99])
+def test_functionary_s_python_is_code_as_it_is(size: int) -> None:
+    answer = 'python\nprint("a\\n")\nx >>= 1 \n>>>f\n{}'
+    parser = reader("functionary-v3.2", {})
+    pieces = [answer[i : i + size] for i in range(0, len(answer), size)]
+    parts = [part for piece in pieces for part in parser.feed(piece)]
+    _, content, calls = summary([*parts, *parser.finish()])
+    assert not content and [name for name, _ in calls] == ["python", "f"] and parser.n_calls == 2
+    assert json.loads(calls[0][1]) == {"code": 'print("a\\n")\nx >>= 1 \n'}

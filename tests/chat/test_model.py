@@ -266,3 +266,36 @@ def test_reasoning_gone_on_with_is_reasoning() -> None:
     turn = model.read(ChatRequest(messages=(*HI, message)))
     assert turn.prompt.text.endswith("<|channel|>analysis<|message|>I th")
     assert _read(turn, ("ink.", "<|end|>"), *FINAL, "Yes.") == [Thought("ink."), Content("Yes.")]
+
+
+# --- DeepSeek -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "stem",
+    [
+        "deepseek-ai-DeepSeek-R1-Distill-Llama-8B",
+        "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B",
+        "deepseek-ai-DeepSeek-V3.1",
+    ],
+)
+def test_a_template_that_writes_calls_but_shows_no_tools_is_helped_in_its_own_form(
+    stem: str,
+) -> None:
+    model = _model((TEMPLATES / f"{stem}.jinja").read_text("utf-8"))
+    asked = (Message(role="system", content="Be brief."), *HI)
+    tool = Tool(name="look_up", source={"function": {"name": "look_up", "description": "finds"}})
+    prompt = model.render(ChatRequest(messages=asked, tools=(tool,))).text
+    told, _, rest = prompt.partition("<｜User｜>")
+    assert told.startswith("Be brief.\n\n") and json.dumps(tool.source) in told
+    assert rest.startswith("Hi<｜Assistant｜>") and "<tool_call>" not in prompt
+    # What it is shown is a call in its dialect.
+    turn = model.read(ChatRequest(messages=HI, tools=(tool,), reasoning_format="none"))
+    parts = _read(turn, told[told.index("<｜tool▁calls▁begin｜>") :])
+    calls = [part for part in parts if isinstance(part, CallBegin)]
+    assert [call.name for call in calls] == ["NAME"] and turn.new_parser().n_calls == 0
+    without = ChatRequest(messages=asked, tools=(tool,), tool_choice="none")
+    assert "look_up" not in model.render(without).text
+    history = Message(role="assistant", content=None, fields={"tool_calls": [CALLED]})
+    again = model.render(ChatRequest(messages=(*asked, history, TOLD), tools=(tool,))).text
+    assert "<｜tool▁call▁begin｜>" in again.partition("<｜User｜>")[2]

@@ -5,7 +5,7 @@ from typing import Final
 
 from corral.backend.chat.dialects.base import Dialect
 from corral.backend.chat.dialects.deepseek import DeepSeek, DeepSeekR1
-from corral.backend.chat.dialects.functionary import Functionary
+from corral.backend.chat.dialects.functionary import Functionary, Functionary32
 from corral.backend.chat.dialects.generic import Generic
 from corral.backend.chat.dialects.harmony import Harmony
 from corral.backend.chat.dialects.hermes import Hermes
@@ -21,6 +21,7 @@ DIALECTS: Final[tuple[Dialect, ...]] = (
     MistralNemo(),
     Mistral(),
     Functionary(),
+    Functionary32(),
     DeepSeek(),
     DeepSeekR1(),
     Kimi(),

@@ -1,13 +1,17 @@
 """DeepSeek V3.1, R1 and its distillates: calls stand between tags of their own, each as a name, a
 separator and its arguments; before V3.1 as ``function``, a separator, a name, and a block of JSON.
+
+Most of their templates write calls and show no tools, so that the system message has to.
 """
 
+import json
 from typing import ClassVar, Final
 
 from corral.backend.chat.dialects.base import Family
 from corral.backend.chat.dialects.jsoncalls import JsonMachine
 from corral.backend.chat.dialects.lark import Lark
 from corral.backend.chat.parser import Machine, Step
+from corral.backend.chat.types import Tool
 from corral.backend.engine.messages import Constraint
 
 _BAR: Final = "\uff5c"  # fullwidth
@@ -16,6 +20,13 @@ _ONE, _ONE_END = f"<{_BAR}tool▁call▁begin{_BAR}>", f"<{_BAR}tool▁call▁en
 _SEPARATOR: Final = f"<{_BAR}tool▁sep{_BAR}>"
 _BLOCK, _BLOCK_END = "```json", "```"
 _NAME: Final = r"\w.:/-"
+_ABOUT: Final = """You can call functions. Their signatures, as JSON Schema:
+{signatures}
+
+To call one, write its name and its arguments, a JSON object, like this and nothing after it:
+{call}"""
+#: What stands for a call's name and arguments in that.
+_SOME_NAME, _SOME_ARGUMENTS = "NAME", "{}"
 
 
 class _Machine(JsonMachine):
@@ -66,6 +77,16 @@ class DeepSeek(Family, frozen=True, kw_only=True):
         """The template writes calls in this form."""
         return _ALL in template and _BLOCK not in template
 
+    def preamble(self, tools: tuple[Tool, ...]) -> str:
+        """See ``Dialect``."""
+        signatures = "\n".join(json.dumps(tool.source, ensure_ascii=False) for tool in tools)
+        call = "".join((_ALL, _ONE, *self.pieces(), _ONE_END, _ALL_END))
+        return _ABOUT.format(signatures=signatures, call=call)
+
+    def pieces(self) -> tuple[str, ...]:
+        """A call as it is written between its tags."""
+        return _SOME_NAME, _SEPARATOR, _SOME_ARGUMENTS
+
     def form(self, lark: Lark, name: str, arguments: str) -> str:
         """A call, behind its opening tag and before its closing one."""
         return f"{lark.text(name)} {lark.tag(_SEPARATOR)} {arguments}"
@@ -96,6 +117,11 @@ class DeepSeekR1(DeepSeek, frozen=True, kw_only=True):
     def fits(self, template: str, controls: frozenset[str]) -> bool:
         """The template writes calls in this form."""
         return _ALL in template and _BLOCK in template
+
+    def pieces(self) -> tuple[str, ...]:
+        """See ``DeepSeek``."""
+        block = f"{_SOME_NAME}\n{_BLOCK}\n{_SOME_ARGUMENTS}\n{_BLOCK_END}"
+        return "function", _SEPARATOR, block
 
     def form(self, lark: Lark, name: str, arguments: str) -> str:
         """See ``DeepSeek``."""

@@ -211,3 +211,58 @@ def test_arguments_of_a_tool_that_is_not_strict_are_any_object(kit: Any, name: s
     constraint = FAMILIES[name].grammar(wish, frozenset())
     assert constraint is not None
     assert not kit.compile(constraint.kind, constraint.source).may_stop
+
+
+#: A call as the model's own template writes it, in front of and behind a tool's arguments.
+_SECTION = "<|tool_calls_section_begin|><|tool_call_begin|>functions.get_weather:0"
+WRITTEN = {
+    "kimi-k2": (
+        f"{_SECTION}<|tool_call_argument_begin|>",
+        "<|tool_call_end|><|tool_calls_section_end|>",
+    ),
+    "harmony": ("<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>", ""),
+    "harmony's template": (
+        " to=functions.get_weather<|channel|>commentary json<|message|>",
+        "",
+    ),
+    "functionary-v3.2": ("get_weather\n", ""),
+}
+GOOD, BAD = '{"city":"Oslo","days":3}', '{"city":"Oslo","days":"three"}'
+
+
+@pytest.mark.parametrize("which", WRITTEN)
+@pytest.mark.parametrize("choice", ["auto", "required"])
+def test_a_call_as_the_template_writes_it_matches_and_another_name_or_type_does_not(
+    new_kit: Any, which: str, are_tokens: bool, choice: ToolChoice
+) -> None:
+    kit, family, controls = _setup(new_kit, which.split("'")[0], are_tokens)
+    start = _start(kit, family, controls, Wish(tools=TOOLS, choice=choice, thinks="no"))
+    front, behind = WRITTEN[which]
+    whole = kit.after(start, _closing(kit, "", front + GOOD + behind, controls))
+    assert whole is not None and whole.may_stop
+    assert kit.after(start, _closing(kit, "", front + BAD, controls)) is None
+    other = front.replace("get_weather", "get_wether") + "{"
+    assert kit.after(start, _closing(kit, "", other, controls)) is None
+
+
+def test_harmony_reasons_and_speaks_between_its_messages_before_it_calls(
+    new_kit: Any, are_tokens: bool
+) -> None:
+    kit, family, controls = _setup(new_kit, "harmony", are_tokens)
+    role, front = "<|start|>assistant", WRITTEN["harmony"][0]
+    thought = f"<|channel|>analysis<|message|>Hm, to=functions.f.<|end|>{role}"
+    said = f"<|channel|>commentary<|message|>I look.<|end|>{role}"
+    final = "<|channel|>final<|message|>Yes."
+    auto, required = (
+        _start(kit, family, controls, Wish(tools=TOOLS, choice=choice, thinks="may"))
+        for choice in ("auto", "required")
+    )
+    for start, text, may in (
+        (auto, thought + said + thought + front + GOOD, True),
+        (auto, thought + thought + final, True),
+        (required, thought + thought + front + GOOD, True),
+        (required, thought + said, False),
+        (required, thought + final, False),
+    ):
+        state = kit.after(start, _closing(kit, "", text, controls))
+        assert (state is not None and state.may_stop) == may, text
