@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from e2e_kit import DESKTOP, PHONE, SMALL_PHONE, Server, Visitor, finished
 from PIL import Image
-from playwright.sync_api import FilePayload, Page, expect
+from playwright.sync_api import FilePayload, Page, Route, expect
 from test_looks import assert_accessible, assert_fits
 
 from corral.backend.settings import Settings
@@ -220,6 +220,26 @@ def test_pictures_for_the_next_message_outlast_the_reply_that_runs(
     expect(chips(page)).to_have_count(1)
     send(page, "Now")
     expect(page.get_by_role("article", name="You").last.get_by_role("img")).to_have_count(1)
+
+
+def test_what_is_sent_before_it_was_looked_at_is_not_left_behind(
+    seeing: Server, page: Page, visitor: Visitor
+) -> None:
+    visitor.expected.append("400")
+    waiting: list[Route] = []
+    page.route("**/pictures", lambda route: waiting.append(route))
+    page.goto(seeing.url)
+    choose(page, RED, BLUE)
+    expect(page.locator("#chips")).to_contain_text("Reading red.png")
+    send(page, "At once")
+    expect(page.get_by_role("article", name="You").get_by_role("img")).to_have_count(2)
+    with page.expect_response("**/pictures"):
+        waiting[0].continue_()
+    page.unroute("**/pictures")
+    # Its answer belongs to a list that is no longer there.
+    choose(page, HTML)
+    expect(page.get_by_role("alert")).to_have_count(1)
+    expect(page.locator("#chips li")).to_have_count(0)
 
 
 def test_a_server_that_is_gone_takes_no_picture_and_is_said(

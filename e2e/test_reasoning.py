@@ -4,10 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 from e2e_kit import DESKTOP, PHONE, Server, Visitor, finished, say
+from msgspec.structs import replace
 from playwright.sync_api import Page, expect
 from test_looks import assert_accessible, assert_fits
 
 from corral.backend.settings import Settings
+from corral.backend.store import Call, Outcome
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n"
@@ -89,12 +91,12 @@ def test_a_page_that_comes_back_in_the_middle_of_reasoning_goes_on(
     expect(page.locator(".thought")).to_have_js_property("textContent", THOUGHT)
 
 
-def test_tags_within_an_answer_are_text(thinking: Server, page: Page) -> None:
-    page.goto(thinking.url)
-    said = "A `<think>` in code.\n\n```\n<think>no</think>\n```"
-    say(page, f"<think>Say it.</think>{said}")
+def test_tags_of_a_model_that_does_not_reason_are_text(server: Server, page: Page) -> None:
+    page.goto(server.url)
+    say(page, "<think>no thought</think> but text")
     finished(page)
-    expect(page.locator(".thought")).to_have_js_property("textContent", "Say it.")
+    expect(page.locator("article > .md")).to_have_text("<think>no thought</think> but text")
+    expect(page.locator("details.reasoning")).to_have_count(0)
 
 
 def test_reasoning_goes_back_to_a_template_that_reads_it(thinking: Server, page: Page) -> None:
@@ -133,14 +135,46 @@ def test_reasoning_opens_without_script(thinking: Server, visitor: Visitor) -> N
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=lambda v: str(v["width"]))
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_reasoning_and_calls_are_accessible_and_fit(
+def test_reasoning_is_accessible_and_fits(
     thinking: Server, visitor: Visitor, size: dict[str, int], scheme: str
 ) -> None:
     page = visitor.page(viewport=size, color_scheme=scheme)
     page.goto(thinking.url)
     say(page, f"<think>{'a_word_without_an_end' * 20}</think>Done")
     finished(page)
-    page.locator("summary").first.click()
+    page.locator(".reasoning summary").click()
     expect(page.locator(".thought")).to_be_visible()
+    assert_accessible(page)
+    assert_fits(page)
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=lambda v: str(v["width"]))
+def test_a_call_is_shown_with_its_name_and_arguments(
+    thinking: Server, visitor: Visitor, size: dict[str, int]
+) -> None:
+    # The page offers the model no tools yet: what one would make is put into the store.
+    async def seed() -> str:
+        store = thinking.app.state.site.store
+        conversation = await store.create("Weather")
+        _, reply = await store.add_turn(conversation.id, "In Paris?", model="m")
+        whole = Call(name="weather", arguments='{"city":"Paris <b>","days":[1,2]}')
+        half = Call(name="a_function_with_a_name_that_fits_on_no_phone", arguments='{"ci')
+        done = Outcome(status="done")
+        await store.update_reply(replace(reply, calls=(whole, half), outcome=done))
+        return str(conversation.id)
+
+    context = visitor.context(viewport=size, permissions=["clipboard-read", "clipboard-write"])
+    page = context.new_page()
+    page.goto(f"{thinking.url}/c/{thinking.run(seed())}")
+    laid_out = '{\n  "city": "Paris <b>",\n  "days": [\n    1,\n    2\n  ]\n}'
+    call = page.get_by_role("group", name="Call of weather")
+    expect(call.locator("code")).to_have_js_property("textContent", laid_out)
+    call.get_by_role("button", name="Copy").click()
+    expect(call.get_by_role("button", name="Copied")).to_be_visible()
+    assert page.evaluate("() => navigator.clipboard.readText()") == laid_out
+    expect(page.get_by_role("group", name="Call of a_function").locator("code")).to_have_text(
+        '{"ci'
+    )
+    expect(page.get_by_text("without a word")).to_have_count(0)
     assert_accessible(page)
     assert_fits(page)

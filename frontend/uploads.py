@@ -42,6 +42,7 @@ async def looked_at(site: Site, form: FormMultiDict) -> tuple[Seen, ...]:
         return ()
     names = [_plain_name(f.filename) for f in files]
     datas = [await f.read() for f in files]
+    await form.close()
     sources = [
         Source(kind="image", data=data, param=name) for name, data in zip(names, datas, strict=True)
     ]

@@ -46,6 +46,32 @@ def test_two_constraints_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("content", "problem"),
+    [(None, "no such file"), (b"", "not a GGUF file"), (b"\x89PNG", "not a GGUF file")],
+)
+def test_a_projector_that_is_none_is_refused_before_the_model_loads(
+    tmp_path: Path, content: bytes | None, problem: str
+) -> None:
+    file = tmp_path / "mmproj.gguf"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(Refused) as caught:
+        check(Settings(data_dir=tmp_path, mmproj=file))
+    assert caught.value.message == f"--mmproj {file}: {problem}"
+    check(Settings(data_dir=tmp_path, mmproj=file, mmproj_auto=False))
+    file.write_bytes(b"GGUF")
+    check(Settings(data_dir=tmp_path, mmproj=file))
+
+
+def test_other_settings_of_pictures_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="--image-max-tokens is less than --image-min-tokens"):
+        check(Settings(data_dir=tmp_path, image_min_tokens=9, image_max_tokens=8))
+    check(Settings(data_dir=tmp_path, image_min_tokens=9))
+    with pytest.raises(Refused, match=r"--media-path \S+/absent: no such folder"):
+        check(Settings(data_dir=tmp_path, media_path=tmp_path / "absent"))
+
+
+@pytest.mark.parametrize(
     "settings",
     [
         {"grammar": 'root ::= "a" | <|im_end|>'},

@@ -56,3 +56,20 @@ def test_the_first_alias_is_the_models_name() -> None:
 def test_a_timeout_is_a_time(text: str) -> None:
     with pytest.raises(Refused, match=r"^-to "):
         parse(["-to", text], {})
+
+
+def test_hosts_of_pictures_are_listed_and_added_up() -> None:
+    words = ["--media-url-allow", "example.org, https://*.example.net:8443", "--media-url-allow=*"]
+    found = parse(words, {}).media_url_allow
+    assert [(a.scheme, a.host, a.port) for a in found] == [
+        (None, "example.org", None),
+        ("https", "*.example.net", 8443),
+        (None, "*", None),
+    ]
+    assert parse([], {"CORRAL_MEDIA_URL_ALLOW": "a.b"}).media_url_allow[0].host == "a.b"
+
+
+@pytest.mark.parametrize("text", ["", "ftp://a", "https://a/path", "user@a", "a b", "a:x", "a,b:0"])
+def test_what_is_no_host_is_refused(text: str) -> None:
+    with pytest.raises(Refused, match=r"^--media-url-allow must name hosts: "):
+        parse(["--media-url-allow", text], {})

@@ -28,6 +28,23 @@ Include = Literal[
 Identifier = Annotated[str, Meta(max_length=512)]
 
 LOGPROBS = "message.output_text.logprobs"
+_PART = {
+    "anyOf": [
+        {
+            "type": "object",
+            "required": ["type", "text"],
+            "properties": {
+                "type": {"enum": ["input_text", "output_text"]},
+                "text": {"type": "string"},
+            },
+        },
+        {
+            "type": "object",
+            "required": ["type", "image_url"],
+            "properties": {"type": {"const": "input_image"}, "image_url": {"type": "string"}},
+        },
+    ]
+}
 _ITEM = {
     "anyOf": [
         {
@@ -36,7 +53,7 @@ _ITEM = {
             "properties": {
                 "type": {"const": "message"},
                 "role": {"enum": ["user", "assistant", "system", "developer"]},
-                "content": {"type": "string"},
+                "content": {"anyOf": [{"type": "string"}, {"type": "array", "items": _PART}]},
             },
         },
         {

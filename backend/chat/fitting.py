@@ -24,8 +24,38 @@ def fit(
     Developers are the system, for templates that do not know them; a call's arguments are objects
     or texts, and content is text, parts, or what stands for nothing. Parts that become one text are
     lines of it, but for those that stand for pictures and sounds (``is_mark``), as in llama-server.
+    Where a message shows one call at most, each gets its own, with its result behind it.
     """
+    if can.tool_calls and not can.parallel_tool_calls:
+        messages = _one_by_one(messages)
     return [_fit(message, can, is_mark) for message in messages]
+
+
+def _one_by_one(messages: Sequence[Message]) -> list[Message]:
+    out, rest = list[Message](), list(reversed(messages))
+    while rest:
+        out.append(message := rest.pop())
+        calls = message.fields.get("tool_calls")
+        if not isinstance(calls, list) or len(calls) < 2:
+            continue
+        results = list[Message]()
+        while rest and rest[-1].role == "tool":
+            results.append(rest.pop())
+        out[-1] = replace(message, fields=message.fields | {"tool_calls": calls[:1]})
+        for i, call in enumerate(calls):
+            if i:
+                out.append(Message(role=message.role, content=None, fields={"tool_calls": [call]}))
+            own = [result for result in results if _is_of(result, call)]
+            results = [result for result in results if not _is_of(result, call)]
+            out += own
+        out += results
+    return out
+
+
+def _is_of(result: Message, call: Any) -> bool:
+    """Whether it is what came of a call."""
+    id = result.fields.get("tool_call_id")
+    return id is not None and isinstance(call, dict) and call.get("id") == id
 
 
 def fit_tool(tool: dict[str, Any], can: Capabilities) -> dict[str, Any]:

@@ -16,12 +16,15 @@ import anthropic
 import httpx
 import openai
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
 from corral.backend.engine.messages import Add
 from corral.backend.media.hosts import parse_allowed
 
 CHAT = "/v1/chat/completions"
+RESPONSES = "/v1/responses"
 MARKER = "<__media__>"
 
 
@@ -324,6 +327,48 @@ def test_a_bad_part_is_refused_by_its_place(
     place = f"{at}.{'input_audio.format' if param is None else param}".rstrip(".")
     reply = seeing.post(CHAT, json={"messages": [user(part)]})
     assert (reply.status_code, reply.json()["error"]["param"]) == (400, place), reply.text
+
+
+ODD = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(max_size=9)
+    | st.sampled_from([url(png()), b64(png())]),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(
+            st.sampled_from(["type", "url", "data", "detail", "format", "media_type", "base64"]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=5,
+)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(odd=ODD)
+def test_nothing_that_stands_for_a_picture_breaks_the_server(
+    seeing: httpx.Client, odd: Any
+) -> None:
+    parts = [
+        {"type": "image_url", "image_url": odd},
+        {"type": "input_audio", "input_audio": odd},
+        {"type": "image", "source": odd},
+        {"type": "input_image", "image_url": odd, "detail": odd},
+    ]
+    for part in parts:
+        for path, name in ((CHAT, "messages"), ("/v1/messages", "messages"), (RESPONSES, "input")):
+            reply = seeing.post(path, json={name: [user(part)], "max_tokens": 1})
+            assert reply.status_code in (200, 400), (part, reply.text)
+            if reply.status_code == 400:
+                assert reply.json()["error"]["param"].startswith(f"{name}[0].content[0]")
+    prompt = {"prompt_string": MARKER, "multimodal_data": odd}
+    reply = seeing.post("/completion", json={"prompt": prompt, "max_tokens": 1})
+    assert reply.status_code == (200 if odd == [b64(png())] else 400), reply.text
 
 
 def test_a_model_of_text_refuses_pictures_before_they_are_looked_at(http: httpx.Client) -> None:

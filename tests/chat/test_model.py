@@ -225,6 +225,29 @@ def test_reasoning_of_the_history_stands_before_the_call_it_led_to(
     assert prompt.endswith(f"{thought}{call}{told}<|start|>assistant")
 
 
+def test_calls_of_the_history_go_one_by_one_where_the_template_shows_only_one() -> None:
+    calls = [
+        CALLED | {"id": f"c{i}", "function": {"name": name, "arguments": "{}"}}
+        for i, name in enumerate("fg")
+    ]
+    fields = {"reasoning_content": "Both.", "tool_calls": calls}
+    told = [
+        Message(role="tool", content=f"of {id}", fields={"tool_call_id": id}) for id in ("c1", "c0")
+    ]
+    again = Message(role="user", content="And?")
+    messages = (*HI, Message(role="assistant", content=None, fields=fields), *told, again)
+    prompt = _harmony().render(ChatRequest(messages=messages, tools=(TOOL,))).text
+    shown = prompt[prompt.index("<|start|>assistant") :].replace("<|channel|>commentary", "")
+    assert shown == (
+        "<|start|>assistant<|channel|>analysis<|message|>Both.<|end|>"
+        "<|start|>assistant to=functions.f json<|message|>{}<|call|>"
+        '<|start|>functions.f to=assistant<|message|>"of c0"<|end|>'
+        "<|start|>assistant to=functions.g json<|message|>{}<|call|>"
+        '<|start|>functions.g to=assistant<|message|>"of c1"<|end|>'
+        "<|start|>user<|message|>And?<|end|><|start|>assistant"
+    )
+
+
 def test_effort_identity_and_builtin_tools_reach_the_template() -> None:
     variables = {
         "reasoning_effort": "high",
@@ -270,6 +293,9 @@ def test_reasoning_gone_on_with_is_reasoning() -> None:
 
 # --- DeepSeek -------------------------------------------------------------------------------------
 
+USER, TURN = "<\uff5cUser\uff5c>", "<\uff5cAssistant\uff5c>"
+CALLS, CALL = "<\uff5ctool▁calls▁begin\uff5c>", "<\uff5ctool▁call▁begin\uff5c>"
+
 
 @pytest.mark.parametrize(
     "stem",
@@ -286,16 +312,16 @@ def test_a_template_that_writes_calls_but_shows_no_tools_is_helped_in_its_own_fo
     asked = (Message(role="system", content="Be brief."), *HI)
     tool = Tool(name="look_up", source={"function": {"name": "look_up", "description": "finds"}})
     prompt = model.render(ChatRequest(messages=asked, tools=(tool,))).text
-    told, _, rest = prompt.partition("<｜User｜>")
+    told, _, rest = prompt.partition(USER)
     assert told.startswith("Be brief.\n\n") and json.dumps(tool.source) in told
-    assert rest.startswith("Hi<｜Assistant｜>") and "<tool_call>" not in prompt
+    assert rest.startswith(f"Hi{TURN}") and "<tool_call>" not in prompt
     # What it is shown is a call in its dialect.
     turn = model.read(ChatRequest(messages=HI, tools=(tool,), reasoning_format="none"))
-    parts = _read(turn, told[told.index("<｜tool▁calls▁begin｜>") :])
+    parts = _read(turn, told[told.index(CALLS) :])
     calls = [part for part in parts if isinstance(part, CallBegin)]
     assert [call.name for call in calls] == ["NAME"] and turn.new_parser().n_calls == 0
     without = ChatRequest(messages=asked, tools=(tool,), tool_choice="none")
     assert "look_up" not in model.render(without).text
     history = Message(role="assistant", content=None, fields={"tool_calls": [CALLED]})
     again = model.render(ChatRequest(messages=(*asked, history, TOLD), tools=(tool,))).text
-    assert "<｜tool▁call▁begin｜>" in again.partition("<｜User｜>")[2]
+    assert CALL in again.partition(USER)[2]
