@@ -45,6 +45,7 @@ class Viewer:
         self._reply = reply
         self._n_done = 0
         self._n_code: int | None = None  # characters sent of the open code block
+        self._open = ""  # the open block as it was sent
         self._version = -1
         self._status: views.Status | None = None
         self._n_thought = 0  # characters sent of the reasoning
@@ -55,7 +56,7 @@ class Viewer:
         """The reply as it stands."""
         turn = views.turn(self._reply.message, self._reply, self._site.service)
         self._note()
-        self._status, self._calls = turn.status, turn.calls
+        self._status, self._calls, self._open = turn.status, turn.calls, turn.open_html
         self._n_thought, self._thought = len(turn.reasoning), turn.thought
         return self._site.html("_running.html", turn=turn)
 
@@ -74,7 +75,8 @@ class Viewer:
 
     def _text(self) -> list[str]:
         reply = self._reply
-        open_html = reply.open_html()
+        open_html, shown = reply.open_html(), self._open
+        self._open = open_html
         document, g = reply.answer.document, f"g-{reply.id}"
         finished = "".join(document.done[self._n_done :])
         code = document.open_code
@@ -83,7 +85,8 @@ class Viewer:
             added = escape_code(code[self._n_code :])
             return [partial(f"{g}-open code", added, "beforeend")] if added else []
         parts = [partial(f"{g}-done", finished, "beforeend")] if finished else []
-        return [*parts, partial(f"{g}-open", open_html)]
+        # While the model reasons nothing changes here.
+        return parts + [partial(f"{g}-open", open_html)] * (open_html != shown)
 
     def _reasoning(self) -> list[str]:
         answer, id = self._reply.answer, self._reply.id

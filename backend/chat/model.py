@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,9 +15,10 @@ from corral.backend.chat.dialects.generic import spelled, with_preamble
 from corral.backend.chat.dialects.lark import Form, Wish
 from corral.backend.chat.fitting import fit, fit_tool, fold
 from corral.backend.chat.media import Places
-from corral.backend.chat.parser import Parser, Thinks, Unread
+from corral.backend.chat.parser import Parser, Thinks
+from corral.backend.chat.showing import Both, Unread
 from corral.backend.chat.template import ChatTemplate
-from corral.backend.chat.types import ChatRequest, Content, Message, Part, Thought, Written
+from corral.backend.chat.types import ChatRequest, Message, Written
 from corral.backend.engine.messages import Constraint, Thinking
 from corral.backend.errors import Refused
 
@@ -97,9 +98,10 @@ class ChatModel:
             places.mark(request.messages), self._forms, places.is_mark
         )
         # A template that knows no tools would drop them, and what was called and answered.
-        messages = [spelled(m) if self._is_lost(m) else m for m in messages]
+        messages = [self._spelled(m) if self._is_lost(m) else m for m in messages]
         if not self.can.tools and request.tools and request.tool_choice != "none":
-            messages = with_preamble(messages, self.dialect.preamble(request.tools))
+            first, *rest = with_preamble(messages, self.dialect.preamble(request.tools))
+            messages = [*fit([first], self._forms), *rest]
         folded: tuple[str, ...] = ()
         try:
             prompt = self._write(messages, request, kwargs, goes_on=goes_on)
@@ -114,6 +116,9 @@ class ChatModel:
             folded=folded,
             is_thinking=goes_on and _only_thought(request.messages[-1]),
         )
+
+    def _spelled(self, message: Message) -> Message:
+        return fit([spelled(message)], self._forms)[0]
 
     def _is_lost(self, message: Message) -> bool:
         if message.role == "tool":
@@ -219,7 +224,7 @@ class ChatModel:
             return self.dialect.parser(replace(wish, thinks="no"), self._controls)
         parser = self.dialect.parser(wish, self._controls)
         if shown == "deepseek-legacy" and self.dialect.think is not None:
-            return _Both(parser, self.dialect.think, is_open=wish.thinks == "open")
+            return Both(parser, self.dialect.think, is_open=wish.thinks == "open")
         return parser
 
     def _wish(self, request: ChatRequest, thinks: Thinks) -> Wish:
@@ -277,38 +282,3 @@ def _form(request: ChatRequest) -> Form | None:
 
 def _only_thought(message: Message) -> bool:
     return not message.content and bool(message.fields.get("reasoning_content"))
-
-
-class _Both:
-    """Reasoning apart, and in the content as well, with its tags (``deepseek-legacy``)."""
-
-    def __init__(self, parser: Parser, tags: tuple[str, str], *, is_open: bool) -> None:
-        self.n_calls = 0
-        self._parser = parser
-        self._tags: Final = tags
-        self._is_thinking = False
-        self._is_open = is_open  # the prompt has the opening tag
-
-    def feed(self, text: str, marks: Any = ()) -> list[Part]:
-        """See ``Parser``."""
-        return self._double(self._parser.feed(text, marks))
-
-    def finish(self) -> list[Part]:
-        """See ``Parser``."""
-        return self._double(self._parser.finish())
-
-    def _double(self, parts: list[Part]) -> list[Part]:
-        self.n_calls = self._parser.n_calls
-        doubled: list[Part] = []
-        for part in parts:
-            is_thought = isinstance(part, Thought)
-            if is_thought != self._is_thinking:
-                self._is_thinking = is_thought
-                tag = "" if is_thought and self._is_open else self._tags[not is_thought]
-                self._is_open = False
-                if tag:
-                    doubled.append(Content(tag))
-            doubled.append(part)
-            if isinstance(part, Thought):
-                doubled.append(Content(part.text))
-        return doubled

@@ -15,7 +15,7 @@ from corral.backend.chat.parts import joined
 from corral.backend.chat.reading import Reader, Sink, Step
 from corral.backend.chat.types import CallArguments, CallBegin, Content, Part, Thought
 
-__all__ = ["Machine", "Parser", "Setup", "Sink", "Step", "Thinks", "Unread", "joined"]
+__all__ = ["Machine", "Parser", "Setup", "Sink", "Step", "Thinks", "joined"]
 
 Thinks: TypeAlias = Literal["no", "may", "open"]
 
@@ -201,22 +201,3 @@ class Machine(Reader):
     def _take_parts(self) -> list[Part]:
         parts, self._parts = self._parts, []
         return joined(parts) if len(parts) > 1 else parts
-
-
-class Unread:
-    """Reads nothing: all of an answer is content, tags and all."""
-
-    n_calls = 0
-
-    def feed(self, text: str, marks: Sequence[tuple[int, str]] = ()) -> list[Part]:
-        """See ``Parser``."""
-        pieces, start = list[str](), 0
-        for at, tag in marks:
-            pieces += [text[start:at], tag]
-            start = at
-        whole = "".join([*pieces, text[start:]])
-        return [Content(whole)] if whole else []
-
-    def finish(self) -> list[Part]:
-        """See ``Parser``."""
-        return []

@@ -38,25 +38,34 @@ def with_preamble(messages: Sequence[Message], preamble: str) -> list[Message]:
     """A conversation whose system message says this too."""
     if not preamble:
         return list(messages)
-    if messages and messages[0].role == "system" and isinstance(messages[0].content, str):
-        text = f"{messages[0].content}\n\n{preamble}"
-        return [Message(role="system", content=text, fields=messages[0].fields), *messages[1:]]
+    if messages and messages[0].role == "system" and isinstance(messages[0].content, str | list):
+        content = _around("", messages[0].content, f"\n\n{preamble}")
+        return [Message(role="system", content=content, fields=messages[0].fields), *messages[1:]]
     return [Message(role="system", content=preamble), *messages]
 
 
 def spelled(message: Message) -> Message:
-    """A call, or what came of one, as text."""
+    """A call, or what came of one, as text, or as a list of parts when the content is one."""
+    content = message.content if isinstance(message.content, str | list) else ""
     if message.role == "tool":
-        text = message.content if isinstance(message.content, str) else ""
-        return Message(role="user", content=f"<tool_response>\n{text}\n</tool_response>")
+        shown = _around("<tool_response>\n", content, "\n</tool_response>")
+        return Message(role="user", content=shown)
     calls = message.fields.get("tool_calls")
     if not isinstance(calls, list) or not calls:
         return message
-    texts = [message.content] if isinstance(message.content, str) and message.content else []
     fields = {k: v for k, v in message.fields.items() if k != "tool_calls"}
-    return Message(
-        role=message.role, content="\n".join([*texts, *map(_call, calls)]), fields=fields
-    )
+    text = "\n".join(map(_call, calls))
+    shown = _around("", content, f"\n{text}") if content else text
+    return Message(role=message.role, content=shown, fields=fields)
+
+
+def _around(
+    before: str, content: str | list[dict[str, Any]], after: str
+) -> str | list[dict[str, Any]]:
+    if isinstance(content, str):
+        return before + content + after
+    parts = [{"type": "text", "text": before}] if before else []
+    return [*parts, *content, {"type": "text", "text": after}]
 
 
 def _call(call: Any) -> str:
