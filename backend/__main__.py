@@ -20,6 +20,7 @@ from corral.backend import __version__, logs, preflight
 from corral.backend.app import create_app
 from corral.backend.chat.types import CompletionRequest, Params
 from corral.backend.commandline import load
+from corral.backend.engine.messages import ModelInfo
 from corral.backend.errors import Broken, Refused
 from corral.backend.listening import CannotListen, listening, url
 from corral.backend.pool import Pool
@@ -44,6 +45,12 @@ def embedded_model() -> Path | None:
     if spec is None or spec.origin is None:
         return None
     return next(iter(sorted(Path(spec.origin).parent.glob("*.gguf"))), None)
+
+
+def _takes(info: ModelInfo) -> str:
+    """A line for a model that takes more than text."""
+    more = [word for word, is_so in (("pictures", info.vision), ("sounds", info.audio)) if is_so]
+    return f"  takes    {', '.join(('text', *more))}\n" if more else ""
 
 
 class Server(uvicorn.Server):
@@ -113,6 +120,7 @@ class Server(uvicorn.Server):
             print(
                 f"Ready: {self._urls[0]}\n  model    {self._service.model_name} ({info.ftype}, "
                 f"{info.n_params / 1e6:.0f} M parameters)\n"
+                f"{_takes(info)}"
                 f"  context  {info.n_ctx} tokens\n  slots    {info.n_slots}",
                 flush=True,
             )

@@ -37,16 +37,19 @@ def shown(picture: Picture) -> Shown:
 
 def chip(picture: Picture, source: str, n_tokens: int) -> Chip:
     """A picture that waits to be sent; ``n_tokens`` 0: not known."""
-    tokens = f" · {n_tokens:,} tok" if n_tokens else ""
-    return Chip(name=picture.name, source=source, figures=_figures(picture) + tokens)
+    tokens = f"{n_tokens:,} tok" if n_tokens else ""
+    return Chip(name=picture.name, source=source, figures=_figures(picture, tokens))
 
 
 def _size(picture: Picture) -> tuple[int, int]:
     return picture.width, picture.height
 
 
-def _figures(picture: Picture) -> str:
-    return f"{size(picture.n_bytes)} · {picture.width:,} \N{MULTIPLICATION SIGN} {picture.height:,}"
+def _figures(picture: Picture, *more: str) -> str:
+    pixels = f"{picture.width:,} \N{MULTIPLICATION SIGN} {picture.height:,}"
+    parts = filter(None, (size(picture.n_bytes), pixels, *more))
+    # A line may end between them, not within.
+    return " · ".join(part.replace(" ", "\N{NO-BREAK SPACE}") for part in parts)
 
 
 def size(n_bytes: int) -> str:

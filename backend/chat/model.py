@@ -100,8 +100,8 @@ class ChatModel:
         # A template that knows no tools would drop them, and what was called and answered.
         messages = [self._spelled(m) if self._is_lost(m) else m for m in messages]
         if not self.can.tools and request.tools and request.tool_choice != "none":
-            first, *rest = with_preamble(messages, self.dialect.preamble(request.tools))
-            messages = [*fit([first], self._forms), *rest]
+            messages = with_preamble(messages, self.dialect.preamble(request.tools))
+            messages = [*fit(messages[:1], self._forms), *messages[1:]]
         folded: tuple[str, ...] = ()
         try:
             prompt = self._write(messages, request, kwargs, goes_on=goes_on)

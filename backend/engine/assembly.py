@@ -49,6 +49,8 @@ def assemble(
         "on_progress": on_progress,
     }
     if header.is_embedding_model or config.pooling == "rank":
+        if config.mmproj:
+            raise llama.LoadError(f"{config.mmproj}: a model for vectors or ranking takes none")
         model = EmbeddingModel.load(path, header, **loading, **_options(config))
         if config.llama.warmup:
             model.warm_up()

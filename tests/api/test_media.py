@@ -218,6 +218,13 @@ def test_text_that_looks_like_a_marker_is_text(seeing: httpx.Client, adds: list[
     assert len(adds[0].media) == 1 and f"a {MARKER} b *" in marked(adds[0])
 
 
+def test_llama_cpps_own_formats_show_pictures_too(run_server: Callable[..., Any]) -> None:
+    with run_server(mmproj=Path("fake"), chat_template="llama3") as server:
+        body = {"messages": [user(text("a"), shown(), text("b"), text("c"))]}
+        prompt = httpx.post(server.url + "/apply-template", json=body).json()["prompt"]
+        assert f"user<|end_header_id|>\n\na{MARKER}b\nc<|eot_id|>" in prompt
+
+
 def test_every_choice_gets_the_pictures(seeing: httpx.Client, adds: list[Add]) -> None:
     answer = seeing.post(CHAT, json={"messages": [user(shown(), text("x"))], "n": 3}).json()
     assert [c["message"]["content"] for c in answer["choices"]] == ["\nx"] * 3
@@ -436,7 +443,8 @@ class _Page(BaseHTTPRequestHandler):
                 self.connection.recv(1)  # returns when the other side goes away
             self.server.was_left.set()
             return
-        self.wfile.write(png("blue") if self.path == "/blue.png" else bytes(3 << 20))
+        pages = {"/blue.png": png("blue"), "/zeros": bytes(9)}
+        self.wfile.write(pages.get(self.path, bytes(3 << 20)))
 
     def log_message(self, *args: Any) -> None:
         pass
@@ -487,6 +495,17 @@ def test_what_leads_elsewhere_is_not_followed(
         with httpx.Client(base_url=fetching.url) as client:
             refused(client, CHAT, linked(address), "messages[0].content[0].image_url", words)
         assert other.asked == [] and len(elsewhere.asked) == 1
+
+
+def test_one_bad_picture_ends_the_fetching_of_the_others(
+    fetching: Any, elsewhere: Elsewhere
+) -> None:
+    slow = {"type": "image_url", "image_url": f"{elsewhere.url}/slow"}
+    # It is fetched too, so that the other one is on its way when it turns out to be none.
+    bad = {"type": "image_url", "image_url": f"{elsewhere.url}/zeros"}
+    reply = httpx.post(fetching.url + CHAT, json={"messages": [user(slow, bad)]}, timeout=10)
+    assert reply.json()["error"]["param"] == "messages[0].content[1].image_url"
+    assert elsewhere.was_left.wait(5)
 
 
 def test_a_client_that_leaves_ends_the_fetching_for_it(fetching: Any, elsewhere: Elsewhere) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from corral.backend.chat.media import shown
 from corral.backend.chat.model import ChatModel, Turn
 from corral.backend.chat.template import CHATML, ChatTemplate
 from corral.backend.chat.types import (
@@ -16,6 +17,7 @@ from corral.backend.chat.types import (
     Message,
     Params,
     Part,
+    Source,
     Thought,
     Tool,
 )
@@ -325,3 +327,40 @@ def test_a_template_that_writes_calls_but_shows_no_tools_is_helped_in_its_own_fo
     history = Message(role="assistant", content=None, fields={"tool_calls": [CALLED]})
     again = model.render(ChatRequest(messages=(*asked, history, TOLD), tools=(tool,))).text
     assert CALL in again.partition(USER)[2]
+
+
+#: As those of some models for pictures are: content is a list of parts, and there are no tools.
+PARTS_ONLY = (
+    "{% for m in messages %}[{{ m.role }}]"
+    "{% for part in m.content %}{% if part.type == 'text' %}{{ part.text }}"
+    "{% else %}<image>{% endif %}{% endfor %}{{ '\n' }}{% endfor %}"
+)
+
+
+def test_what_is_told_in_words_reaches_a_template_that_takes_parts_only() -> None:
+    model = _model(PARTS_ONLY, frozenset())
+    call = {"id": "c", "function": {"name": "look", "arguments": '{"at": "cat"}'}}
+    messages = (
+        Message(role="system", content="Be brief."),
+        *HI,
+        Message(role="assistant", content="Well.", fields={"tool_calls": [call]}),
+        Message(
+            role="tool",
+            content=[{"type": "text", "text": "seen: "}, {"type": "media", "index": 0}],
+        ),
+        Message(role="assistant", content=None, fields={"tool_calls": [call]}),
+        Message(role="tool", content="nothing"),
+    )
+    source = Source(kind="image", param="here", data=b"x")
+    request = ChatRequest(messages=messages, sources=(source,), tools=(TOOL,))
+    prompt = model.render(request)
+    told, _, rest = shown(prompt).partition("[user]")
+    assert told.startswith("[system]Be brief.\n\n") and json.dumps(TOOL.source) in told
+    called = '<tool_call>\n{"name": "look", "arguments": {"at": "cat"}}\n</tool_call>\n'
+    assert rest == (
+        f"Hi\n[assistant]Well.\n{called}"
+        "[user]<tool_response>\nseen: <__media__>\n</tool_response>\n"
+        f"[assistant]{called}"
+        "[user]<tool_response>\nnothing\n</tool_response>\n"
+    )
+    assert model.render(ChatRequest(messages=(), tools=(TOOL,))).text.startswith("[system]You can")

@@ -27,14 +27,13 @@ from corral.backend.chat.types import (
 )
 from corral.backend.errors import Broken, Refused
 from corral.backend.store import Call, Message, Outcome, Store
-from corral.frontend import views
+from corral.frontend import streams, views
 from corral.frontend.answer import Answer
 from corral.frontend.asking import to_request
 from corral.frontend.live import Live
 from corral.frontend.markdown import escape_code
 from corral.frontend.reply import Reply
 from corral.frontend.site import Site
-from corral.frontend.streams import Viewer
 
 T = Timings(10, 4, 0, 5.0, 0.0)
 
@@ -329,6 +328,10 @@ class Screen:
                     raise AssertionError(other)
 
 
+def test_a_carriage_return_does_not_end_a_line_of_the_stream() -> None:
+    assert streams.message("a\r\nb\rc", "x") == b"event: x\ndata: a&#13;\ndata: b&#13;c\n\n"
+
+
 def site(model: Model) -> Site:
     def html(template: str, **view: Any) -> str:
         if template == "_status.html":
@@ -372,13 +375,13 @@ def test_changes_add_up_to_what_a_new_page_would_see(pieces: list[str | Part], d
         Message(id=1, conversation_id="c", parent_id=None, role="assistant", content=""),
         ChatRequest(messages=()),
     )
-    screens: list[tuple[Viewer, Screen]] = []
+    screens: list[tuple[streams.Viewer, Screen]] = []
     parts = site(cast(Any, SimpleNamespace(waiting_ahead=lambda _: None)))
     reply.take(said(CallBegin(0, "", "first")))
     for piece in pieces:
         reply.take(text(piece) if isinstance(piece, str) else said(piece))
         if data.draw(st.integers(0, 3)) == 0:
-            viewer = Viewer(parts, reply)
+            viewer = streams.Viewer(parts, reply)
             screens.append((viewer, Screen(viewer.snapshot())))
         for viewer, screen in screens:
             if data.draw(st.booleans()):

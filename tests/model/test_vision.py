@@ -101,6 +101,10 @@ def gpt(seeing: Any) -> Iterator[openai.OpenAI]:
         yield client
 
 
+def test_the_start_says_what_the_model_takes(seeing: Any) -> None:
+    seeing.wait_for(r"parameters\)\n  takes    text, pictures\n  context ")
+
+
 def answer(gpt: openai.OpenAI, data: bytes, question: str = COLOUR) -> str:
     reply = gpt.chat.completions.create(
         model="m", messages=asked(data, question), temperature=0, max_tokens=20
@@ -281,4 +285,11 @@ def test_what_is_no_projector_stops_the_start_with_a_reason(
     flags = ["--mmproj", str(tmp_path / name), "--data-dir", str(tmp_path / "data")]
     with serve(*flags) as server:
         server.wait_for(words)
+        assert server.process.wait(30) in (2, 3)
+
+
+def test_a_model_for_ranking_takes_no_projector(serve: Any, mmproj: Path, tmp_path: Path) -> None:
+    flags = ["--mmproj", str(mmproj), "--reranking", "--data-dir", str(tmp_path)]
+    with serve(*flags) as server:
+        server.wait_for(r"mmproj.gguf: a model for vectors or ranking takes none")
         assert server.process.wait(30) in (2, 3)
