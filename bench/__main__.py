@@ -5,7 +5,18 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from bench import arrays, ceiling, chat, clients, gaps, neighbour, prefix, structured, vision
+from bench import (
+    arrays,
+    ceiling,
+    chat,
+    clients,
+    gaps,
+    markdown_cost,
+    neighbour,
+    prefix,
+    structured,
+    vision,
+)
 
 
 def _threads(arguments: Any) -> int:
@@ -22,6 +33,7 @@ PARTS: dict[str, Callable[[Any], None]] = {
     "array": lambda a: arrays.report(a.threads, a.rounds),
     "common-prefix": lambda a: prefix.report(a.threads, a.rounds),
     "chat": lambda a: chat.report(a.rounds),
+    "markdown": lambda a: markdown_cost.report(a.rounds),
     "vision": lambda a: vision.report(_threads(a), a.rounds),
 }
 

@@ -21,6 +21,15 @@ def merge(left, right):  # a line of code that is a good deal longer than any ph
 | merge | n log n | n | yes | a_wide_cell_that_makes_the_table_scroll |
 
 > Quoted, with `code` and a [link](https://example.test).
+
+So $f(x) = a_0 + a_1 x + a_2 x^2 + a_3 x^3 + a_4 x^4 + a_5 x^5 + a_6 x^6$, and
+
+$$
+x = \\frac{-b \\pm \\sqrt{b^2 - 4ac}}{2a} = a_0 + a_1 + a_2 + a_3 + a_4 + a_5 + a_6 + a_7.
+$$
+
+- [ ] to do
+- [x] done
 """
 SIZES = {"desktop": DESKTOP, "phone": PHONE}
 AXE = Axe()

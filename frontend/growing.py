@@ -10,9 +10,7 @@ from typing import Any, NamedTuple
 from markdown_it.token import Token
 
 from corral.frontend.markdown import MD, clean, code_frame, escape_code, normalise
-
-# A last line of only these may become a marker of something; it is shown once that is decided.
-_UNDECIDED = re.compile(r"[ \t>]*(?:[-=#|*`~+_:\[!]+|\d+[.)]?)[ \t]*")
+from corral.frontend.mending import mend
 
 
 class _Fence(NamedTuple):
@@ -73,11 +71,11 @@ class Document:
         if code is not None and self._fence is not None:
             head, tail = code_frame(self._fence.language)
             return clean(head + escape_code(code) + tail)
-        text = self._rest
-        line = text.rfind("\n") + 1
-        if _UNDECIDED.fullmatch(text, line):
-            text = text[:line]
+        text = mend(self._rest)
         tokens, env = self._parse(text)
+        if text != self._rest and _ends_in_code(tokens):
+            # In code nothing is half-typed but the line that may end it.
+            tokens, env = self._parse(self._rest)
         return clean(MD.renderer.render(tokens, MD.options, {**env, "plain": True}))
 
     def _parse(self, text: str) -> tuple[list[Token], dict[str, Any]]:
@@ -129,6 +127,12 @@ class Document:
                 self._references[name] = reference
         self._rest = self._rest[end:]
         self._looked_at = max(0, self._looked_at - end)
+
+
+def _ends_in_code(tokens: list[Token]) -> bool:
+    """Whether the last thing that is said is a block of code."""
+    said = next((t.type for t in reversed(tokens) if t.nesting == 0), "")
+    return said in ("fence", "code_block")
 
 
 def _offset(text: str, line: int) -> int:

@@ -9,9 +9,11 @@ import re
 from collections.abc import Sequence
 
 import nh3
+from linkify_it import LinkifyIt  # type: ignore[import-untyped]
 from markdown_it import MarkdownIt
 from markdown_it.common.utils import escapeHtml
 from markdown_it.renderer import RendererHTML
+from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
 from pygments import highlight as colour
@@ -19,21 +21,24 @@ from pygments.formatters.html import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 from pygments.util import ClassNotFound
 
+from corral.frontend import formulas, tex
+
 #: Longer code is shown without colours: a lexer's time must not depend on who wrote the reply.
 MAX_COLOURED_CHARS = 50_000
 
-_ATTRIBUTES = {
+_ATTRIBUTES = tex.ATTRIBUTES | {
     "a": {"href", "title"},
     "button": {"type", "class"},
     "code": {"class"},
     "div": {"class", "tabindex", "role", "aria-label"},
+    "li": {"class"},
     "ol": {"start"},
     "pre": {"tabindex", "role", "aria-label"},
-    "span": {"class"},
+    "span": {"class", "tabindex", "role", "aria-label"},
     "td": {"class"},
     "th": {"class"},
 }
-_TAGS = {
+_TAGS = tex.TAGS | {
     *("a", "blockquote", "br", "button", "code", "del", "div", "em", "h1", "h2", "h3", "h4"),
     *("h5", "h6", "hr", "li", "ol", "p", "pre", "s", "span", "strong", "table", "tbody", "td"),
     *("th", "thead", "tr", "ul"),
@@ -65,6 +70,17 @@ class _Renderer(RendererHTML):
     ) -> str:
         return f"<code>{escape_code(tokens[idx].content)}</code>"
 
+    def formula(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
+        return (
+            formulas.inline_html(tokens[idx]) or f"<code>{escape_code(tokens[idx].markup)}</code>"
+        )
+
+    def formula_block(
+        self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType
+    ) -> str:
+        token = tokens[idx]
+        return formulas.block_html(token) or _code_box(f"{token.markup}\n", "tex", plain=True)
+
     def image(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
         token = tokens[idx]
         text = self.renderInlineAsText(token.children, options, env) or "image"
@@ -90,6 +106,30 @@ class _Renderer(RendererHTML):
         return "</table></div>\n"
 
 
+_TASK = re.compile(r"\[([ xX])\][ \t]+(?=\S)")
+
+
+def _tasks(state: StateCore) -> None:
+    """Boxes where the text of list items begins with ``[ ]`` or ``[x]``."""
+    for item, _, words in zip(state.tokens, state.tokens[1:], state.tokens[2:], strict=False):
+        if item.type != "list_item_open" or words.type != "inline" or not words.children:
+            continue
+        first, found = words.children[0], _TASK.match(words.content)
+        if found and first.type == "text":
+            first.content = first.content[found.end() :]
+            item.attrSet("class", "task")
+            box = Token("task", "span", 0, content="" if found[1] == " " else "done")
+            words.children.insert(0, box)
+
+
+def _task(
+    self: RendererHTML, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType
+) -> str:
+    if tokens[idx].content:
+        return '<span class="box done" role="img" aria-label="Done"></span>'
+    return '<span class="box" role="img" aria-label="To do"></span>'
+
+
 def _align_by_class(
     self: RendererHTML, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType
 ) -> str:
@@ -109,6 +149,15 @@ class _Parser(MarkdownIt):
 def _parser() -> MarkdownIt:
     md = _Parser("commonmark", {"html": False}, renderer_cls=_Renderer)
     md.enable(["table", "strikethrough"]).disable(["html_block", "html_inline"])
+    # Bare addresses are links where they say what they are: "readme.md" is no web site.
+    md.linkify = LinkifyIt(options={"fuzzy_link": False, "fuzzy_email": False})
+    for schema in ("ftp:", "//", "mailto:"):
+        md.linkify.add(schema, None)
+    md.options["linkify"] = True
+    md.enable("linkify")
+    formulas.add_rules(md)
+    md.core.ruler.after("inline", "tasks", _tasks)
+    md.add_render_rule("task", _task)
     md.add_render_rule("th_open", _align_by_class)
     md.add_render_rule("td_open", _align_by_class)
     return md

@@ -119,11 +119,19 @@ def _written(element: Element, depth: int) -> str:
         raise _Unshowable
     text = html.unescape(element.text or "")
     if tag in ("mi", "mn", "mo"):
+        if children:
+            raise _Unshowable
         text = _symbol(text)
+        if tag == "mi" and element.text != text and text.isascii() and text.isalpha():
+            # The converter writes the number of a letter where TeX asked for an upright one.
+            element.set("mathvariant", "normal")
         if tag == "mi" and _is_operator(text):
             tag = "mo"
             if unicodedata.category(text) in ("Ps", "Pe"):
                 element = Element("mo", {"stretchy": "false"})
+        if len(text) > 1 and text.isalpha() and text.isascii():
+            # "sin x" has a space, "sin" is no name like "s".
+            tag, element = "mo", Element("mo", {"lspace": "0.167em", "rspace": "0.1em"})
     inner = "".join(_written(child, depth + 1) for child in children)
     return f"<{tag}{_attributes(tag, element)}>{escapeHtml(text)}{inner}</{tag}>"
 
@@ -142,9 +150,7 @@ def _is_operator(text: str) -> bool:
     if len(text) != 1:
         return False
     is_arrow = "\u2190" <= text <= "\u21ff" or "\u27f0" <= text <= "\u27ff"
-    return is_arrow or (
-        unicodedata.category(text) in ("Sm", "Ps", "Pe") and text not in "∞∂∇∀∃∅"
-    )
+    return is_arrow or (unicodedata.category(text) in ("Sm", "Ps", "Pe") and text not in "∞∂∇∀∃∅")
 
 
 def _attributes(tag: str, element: Element) -> str:

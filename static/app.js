@@ -39,6 +39,22 @@ document.addEventListener("click", async (event) => {
   setTimeout(() => (button.textContent = "Copy"), 2000);
 });
 
+// Formulas in a selection are copied as their TeX.
+document.addEventListener("copy", (event) => {
+  const box = Object.assign(document.createElement("div"), { className: "vh" });
+  for (let n = 0; n < getSelection().rangeCount; n++) box.append(getSelection().getRangeAt(n).cloneContents());
+  const formulas = box.querySelectorAll("math[data-tex]");
+  if (!formulas.length || event.defaultPrevented) return;
+  for (const formula of formulas) {
+    const mark = formula.getAttribute("display") ? "$$" : "$";
+    formula.replaceWith(mark + formula.dataset.tex + mark);
+  }
+  document.body.append(box);
+  event.clipboardData.setData("text/plain", box.innerText);
+  box.remove();
+  event.preventDefault();
+});
+
 // Pictures. The file input holds what will be sent, and the list shows it: each line knows its file.
 // The server looks at every one of them and says what it is, or why it cannot be sent.
 function hold() {

@@ -27,6 +27,9 @@ LINES = [
     *(" ```", "  ~~~ sh", "def f(x): return x", "| a | b |", "|---|:-:|", "a | b", "--|--", "", ""),
     *("", "   ", "***", "<b>raw</b>", "![alt](http://e.test/i.png)", "\\", "line  ", "~~gone~~"),
     *("[early]", "-", "\t- x", "    ```", "`` ` ``"),
+    *("$x^2$", "$5 and $6", "$$", "$$x$$", "$$x$$ so", "see $$", "> $$", "  $$", "\\(y\\)", "\\["),
+    *("\\]", "\\[ z \\].", "- \\[", "  \\]", "\\[1\\]", "x_1 = \\frac{1}{2}", "$\\foo$"),
+    *("- [ ] to do", "- [x] **done**", "https://e.test/a_b_c?d=$1", "<https://e.test>"),
 ]
 # A definition counts for text before it too, which only the rendering at the end can know: in
 # these documents it comes first.
@@ -60,6 +63,9 @@ def grow(text: str, cuts: list[int]) -> Document:
 @example("```py\nx = 1\n``\n````\nafter", [3, 4, 1, 2, 2])
 @example("- a\n\n  b\n\n    c\n\nd", [2, 3, 5])
 @example("x\n\n[early]: https://e.test\n'title'\n\n[early]", [3, 24, 8, 2])
+@example("a\n$$\nx\n\n# b\n$$\nc", [4, 3, 4, 3])
+@example("\\[\nx\n\\] y\nz\n# h\n", [3, 2, 5, 2])
+@example("a $$\nx\n$$\nb", [5, 2, 3])
 @example("x\r\ny\r\n\r\nz", [2, 1, 2, 1])
 def test_any_split_of_a_text_gives_the_html_of_the_whole(text: str, cuts: list[int]) -> None:
     assert "".join(grow(text, cuts).done) == render(text)
@@ -153,12 +159,26 @@ PAYLOADS = [
     "# <script>alert(1)</script>",
     "> <script>alert(1)</script>",
     "<a\nhref=javascript:alert(1)>x</a>",
+    r"$\href{javascript:alert(1)}{x}$",
+    r"$\text{<script>alert(1)</script>}$",
+    r"\(\text{<img src=x onerror=alert(1)>}\)",
+    "$$\n\\text{</mtext></math><script>alert(1)</script>}\n$$",
+    r"\[\text{&lt;svg onload=alert(1)&gt;}\]",
+    r'$x" onmouseover="alert(1)$',
+    r"$\style{position:fixed}{x}$",
+    r"$\class{x}{y} \id{main}{z} \color{red}{q}$",
+    r"$\begin{array}{c\" onload=alert(1)} a\end{array}$",
+    "https://e.test/'onmouseover='alert(1)",
+    'https://e.test/"onmouseover="alert(1)',
+    "- [x] <script>alert(1)</script>",
+    r"$<math><mtext><style><img src=x onerror=alert(1)></style></mtext></math>$",
 ]
 TAGS = re.compile(r"<\s*/?\s*([a-zA-Z0-9-]+)((?:[^>\"']|\"[^\"]*\"|'[^']*')*)>")
 ALLOWED = {
     *("a", "blockquote", "br", "button", "code", "del", "div", "em", "h1", "h2", "h3", "h4"),
     *("h5", "h6", "hr", "li", "ol", "p", "pre", "s", "span", "strong", "table", "tbody", "td"),
     *("th", "thead", "tr", "ul"),
+    *("math", "mrow", "mi", "mn", "mo", "mtext", "mspace", "mstyle", "mtable", "mtr", "mtd"),
 }
 
 
@@ -239,6 +259,36 @@ def test_table_cells_are_aligned_by_class_because_styles_are_forbidden() -> None
 
 def test_an_unknown_language_is_plain_code() -> None:
     assert "x &lt; y" in render("```no-such-language\nx < y\n```")
+
+
+@pytest.mark.parametrize(
+    ("source", "box"), [("- [ ] a", "To do"), ("1. [x] *a*", "Done"), ("- a\n  - [X] a", "Done")]
+)
+def test_tasks_have_boxes_that_are_read_out(source: str, box: str) -> None:
+    page = render(source)
+    assert f'role="img" aria-label="{box}"' in page
+    assert "[" not in page
+
+
+@pytest.mark.parametrize(
+    "source", ["- [x]", "- [x](https://e.test)", "[x] a", "- `[x]` a", "- [y] a"]
+)
+def test_other_brackets_are_no_tasks(source: str) -> None:
+    assert "role=" not in render(source)
+
+
+def test_a_bare_address_is_a_link_that_tells_nobody_where_it_was() -> None:
+    page = render("See https://e.test/a_b_c?d=$1&e=$2.")
+    assert ">https://e.test/a_b_c?d=$1&amp;e=$2</a>." in page
+    assert 'rel="noopener noreferrer nofollow"' in page
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["readme.md", "e.test", "www.e.test", "a@e.test", "ftp://e.test", "//e.test", "file:///a"],
+)
+def test_what_does_not_say_http_is_no_address(text: str) -> None:
+    assert "<a" not in render(text)
 
 
 def test_line_ends_of_every_kind_are_one() -> None:

@@ -17,7 +17,6 @@ import llama_cpp.llama_cpp as lib
 import numpy as np
 import pytest
 from llama_cpp import mtmd_cpp as mtmd
-from numpy.typing import NDArray
 
 from corral.backend.engine.assembly import assemble
 from corral.backend.engine.core import Admitted, EngineCore
@@ -126,7 +125,8 @@ class Bare:
             logits = np.ctypeslib.as_array(row, (self._n_vocab,)).astype(np.float64)
             token = int(logits.argmax())
             tokens.append(token)
-            logprobs.append(logits[token] - logits.max() - np.log(np.exp(logits - logits.max()).sum()))
+            logits -= logits.max()
+            logprobs.append(logits[token] - np.log(np.exp(logits).sum()))
             if len(tokens) == N_TOKENS:
                 return Answer(tokens, logprobs)
             last = (ctypes.c_int32 * 1)(token)  # to outlive the batch
@@ -334,6 +334,9 @@ def test_a_prefix_may_end_anywhere_but_in_a_picture(
         request = engine.add(*known, *new)
         engine.run()
         assert engine.answer(request).is_like(bare.answer(*known, *new)), (known, new)
+        if kind == "gemma3":  # prefixes are not shared where there is a sliding window
+            assert engine.n_cached(request) == 0
+            continue
         n = engine.n_tokens(*known) - begin
         assert n - 1 <= engine.n_cached(request) - begin <= n + 3  # marks around pictures are equal
 
@@ -401,13 +404,12 @@ def test_host_memory_holds_pictures_where_positions_are_numbers_of_tokens(
     for request, parts in zip(requests, asked, strict=True):
         assert engine.answer(request).is_like(bare.answer(*parts)), parts
     n_cached = [engine.n_cached(request) for request in requests]
-    n_known = [engine.n_tokens(*parts) - 1 for parts in asked]
-    if kind == "qwen2vl":
-        n_known[1] = engine.n_tokens(text)  # from the other one
-        assert n_known[1] <= n_cached[1] <= n_known[1] + 1
-        n_cached.pop()
-        n_known.pop()
-    assert n_cached == n_known
+    if kind == "gemma3":
+        assert n_cached == [0, 0]
+        return
+    assert n_cached[0] == engine.n_tokens(*asked[0]) - 1
+    # The other shares the text with the first, unless its own state is worth restoring.
+    assert n_cached[1] >= engine.n_tokens(text)
 
 
 def test_a_slot_with_pictures_is_saved_and_restored_or_that_is_refused(
@@ -417,14 +419,17 @@ def test_a_slot_with_pictures_is_saved_and_restored_or_that_is_refused(
     parts = PROMPTS[2]
     engine.ask(*parts)
     reply = engine.call("slot_save", slot=0, filename="state")
+    if kind == "gemma3":
+        assert reply.code == "not_supported"
+        return
     if kind == "qwen2vl":
         assert (reply.code, reply.param) == ("not_supported", "id_slot")
         assert not list(tmp_path.iterdir())
         assert engine.ask(*parts, " Go on.").is_like(bare.answer(*parts, " Go on."))
         return
-    assert reply.error == ""
+    assert reply.error is None
     other = start(kind, n_slots=1, slot_save_path=str(tmp_path))
-    assert other.call("slot_restore", slot=0, filename="state").error == ""
+    assert other.call("slot_restore", slot=0, filename="state").error is None
     request = other.add(*parts)
     other.run()
     assert other.n_cached(request) == other.n_tokens(*parts) - 1

@@ -113,8 +113,12 @@ class Llama(Vocabulary):
         is_bound = n_train > 0 and not can_stretch
         self.n_ctx = min(self.n_cells, n_train) if is_bound else self.n_cells
         #: Recurrent memory holds one state per sequence: no prefix of it can be shared or kept.
+        #: With a sliding window llama.cpp takes cells that lie behind the window of their only owner
+        #: for others, so what a prefix holds there is wrong without a word.
         self.can_share = not (
-            lib.llama_model_is_recurrent(model) or lib.llama_model_is_hybrid(model)
+            lib.llama_model_is_recurrent(model)
+            or lib.llama_model_is_hybrid(model)
+            or lib.llama_model_n_swa(model) > 0
         )
         self.projector = None if mmproj is None else mmproj(model)
         self._adapters = Adapters(model, self._ctx, lora)

@@ -91,6 +91,7 @@ class Projector:
 
     def _tokenize(self, media: Media, chunks: Any) -> None:
         bitmap = _bitmap(media)
+        log().errors.clear()  # those of others are none of this one's reasons
         try:
             text = mtmd.mtmd_input_text(_MARKER, len(_MARKER), False, True)
             bitmaps = (mtmd.mtmd_bitmap_p_ctypes * 1)(bitmap)
@@ -121,6 +122,7 @@ class Projector:
 
     def encode(self, item: Item) -> None:
         """Gives an item its rows. Raises ``BadMedia`` when that fails."""
+        log().errors.clear()
         if mtmd.mtmd_encode_chunk(self._context, item.chunk.pointer) != 0:
             raise BadMedia(f"it cannot be encoded: {log().reason()}")
         n = len(item.tokens)
