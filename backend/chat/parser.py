@@ -13,7 +13,7 @@ from msgspec import Struct
 from corral.backend.chat.jsontext import BLANKS
 from corral.backend.chat.parts import joined
 from corral.backend.chat.reading import Reader, Sink, Step
-from corral.backend.chat.types import CallArguments, CallBegin, Content, Part, Thought
+from corral.backend.chat.types import CallArguments, CallBegin, Content, Part, Thought, Tool
 
 __all__ = ["Machine", "Parser", "Setup", "Sink", "Step", "Thinks", "joined"]
 
@@ -42,7 +42,7 @@ class Setup(Struct, frozen=True, kw_only=True):
     around calls. ``wrappers``: tags around content, which are dropped. ``think``: the tags around
     reasoning. Those of these two that are ``controls`` (what the engine reports as marks) count
     only as marks, so that the same letters in an answer stay letters. ``thinks`` "no": the tags of
-    reasoning are text; "open": the answer begins inside. ``names``: the tools there are.
+    reasoning are text; "open": the answer begins inside. ``names``, ``tools``: the tools there are.
     ``new_id`` makes the id of call number i from i and its name.
     """
 
@@ -53,6 +53,7 @@ class Setup(Struct, frozen=True, kw_only=True):
     thinks: Thinks
     controls: frozenset[str]
     names: frozenset[str]
+    tools: tuple[Tool, ...] = ()
     new_id: Callable[[int, str], str]
 
 

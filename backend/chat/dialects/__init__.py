@@ -13,6 +13,7 @@ from corral.backend.chat.dialects.kimi import Kimi
 from corral.backend.chat.dialects.lists import LISTS
 from corral.backend.chat.dialects.llama import Llama3
 from corral.backend.chat.dialects.mistral import Mistral, MistralNemo
+from corral.backend.chat.dialects.tagged import TAGGED
 
 #: In the order in which they are asked.
 DIALECTS: Final[tuple[Dialect, ...]] = (
@@ -27,6 +28,7 @@ DIALECTS: Final[tuple[Dialect, ...]] = (
     Kimi(),
     Harmony(),
     *LISTS,
+    *TAGGED,
     Generic(),
 )
 

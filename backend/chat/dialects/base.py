@@ -103,7 +103,11 @@ class Family(Struct, frozen=True, kw_only=True):
 
     def parser(self, wish: Wish, controls: frozenset[str]) -> Parser:
         """See ``Dialect``. Without tools, calls are text."""
-        setup = Setup(
+        return self.machine(self.setup(wish, controls))
+
+    def setup(self, wish: Wish, controls: frozenset[str]) -> Setup:
+        """What a machine is told."""
+        return Setup(
             triggers=self.triggers if wish.calls else (),
             tags=self.tags,
             wrappers=self.wrappers,
@@ -111,9 +115,9 @@ class Family(Struct, frozen=True, kw_only=True):
             thinks=wish.thinks,
             controls=controls,
             names=frozenset(tool.name for tool in wish.tools) if wish.calls else frozenset(),
+            tools=wish.tools if wish.calls else (),
             new_id=self.new_id,
         )
-        return self.machine(setup)
 
     def grammar(self, wish: Wish, controls: frozenset[str]) -> Constraint | None:
         """See ``Dialect``."""

@@ -5,7 +5,7 @@ are given to it by name; see ``engine.constraint.calls``.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from msgspec import Struct
@@ -82,9 +82,18 @@ class Lark:
         self._untils.append({"before": before, "tag": self.tag(tag), "spelled": is_trigger})
         return f"until_{len(self._untils) - 1}"
 
-    def schema(self, schema: dict[str, Any], place: str) -> str:
+    def value(
+        self, schema: Mapping[str, Any], place: str, tag: str, *, is_padded: bool, no_json: bool
+    ) -> str:
+        """A text without quotes that matches the schema of a string, and the tag behind it;
+        ``is_padded``: and a line break before that. ``no_json``: it is no JSON of another type."""
+        text = {"schema": schema, "place": place, "is_padded": is_padded, "no_json": no_json}
+        self._untils.append({"before": text, "tag": self.tag(tag), "spelled": True})
+        return f"until_{len(self._untils) - 1}"
+
+    def schema(self, schema: Mapping[str, Any], place: str) -> str:
         """A JSON value; ``place`` is what the client calls the schema."""
-        self._schemas.append({"schema": schema, "place": place})
+        self._schemas.append({"schema": dict(schema), "place": place})
         return f"@schema_{len(self._schemas) - 1}"
 
     def arguments(self, tool: Tool) -> str:

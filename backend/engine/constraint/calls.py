@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from corral.backend.engine.constraint import schema
+from corral.backend.engine.constraint import schema, texts
 from corral.backend.engine.constraint.errors import BadConstraint
 
 
@@ -21,21 +21,50 @@ def translate(source: str, ids: Mapping[str, int]) -> str:
     given = json.loads(source)
     rules = [given["lark"]]
     for i, tag in enumerate(given["tags"]):
-        rules.append(f"tag_{i}: {_pieces(tag, ids)}")
+        rules.append(f"tag_{i}: {' '.join(_pieces(tag, ids))}")
     for i, until in enumerate(given["untils"]):
-        tag = given["tags"][int(until["tag"].removeprefix("tag_"))]
-        token = _token(tag, ids)
-        spelled = f"spelled_{i}[lazy]: {until['before']} {_literal(tag)}"
-        if token is None:
-            rules += [f"until_{i}: spelled_{i}", spelled]
-        elif until["spelled"]:
-            rules += [f"until_{i}: {until['before']} {token} | spelled_{i}", spelled]
-        else:
-            rules.append(f"until_{i}: {until['before']} {token}")
+        rules += _until(i, until, given["tags"][int(until["tag"].removeprefix("tag_"))], ids)
     grammars: list[dict[str, Any]] = [{"lark_grammar": "\n".join(rules)}]
     for i, one in enumerate(given["schemas"]):
         grammars.append({"name": f"schema_{i}", "json_schema": _schema(one)})
     return json.dumps({"grammars": grammars}, ensure_ascii=False)
+
+
+def _until(i: int, until: dict[str, Any], tag: str, ids: Mapping[str, int]) -> list[str]:
+    """The rules of an ``until``."""
+    before, rules = until["before"], list[str]()
+    if isinstance(before, dict):
+        # With a least length the end could be run over.
+        rules.append(f"TEXT_{i}: {_text(before)} & ~/(?s:.*){_escaped(tag)}(?s:.*)/")
+        before = f"TEXT_{i}"
+    first, *others = _pieces(tag, ids)
+    rest = " ".join(others)
+    spelled = f"spelled_{i}[lazy]: {before} {_literal(tag)}"
+    if not rest and first == _literal(tag):
+        return [*rules, f"until_{i}: spelled_{i}", spelled]
+    if rest and first.startswith('"'):
+        # Text before a token is all one piece: the tag's first letters end it.
+        rules.append(f"HEAD_{i}: {before} & /(?s:.*){_escaped(json.loads(first))}/")
+        whole = f"HEAD_{i} {rest}"
+    else:
+        whole = f"{before} {first} {rest}"
+    if until["spelled"]:
+        return [*rules, f"until_{i}: {whole} | spelled_{i}", spelled]
+    return [*rules, f"until_{i}: {whole}"]
+
+
+def _text(given: dict[str, Any]) -> str:
+    """A terminal for a text under a schema."""
+    end = "\\n" if given["is_padded"] else ""
+    found = texts.regexes(given["schema"], given["place"], no_json=given["no_json"])
+    return " & ".join(
+        f"~/(?:{one[1:]}){end}/" if one.startswith("~") else f"/(?:{one}){end}/"
+        for one in (one.replace("/", "\\/") for one in found)
+    )
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"\\x{{{ord(letter):X}}}" for letter in text)
 
 
 def _schema(given: dict[str, Any]) -> Any:
@@ -65,13 +94,13 @@ def _token(tag: str, ids: Mapping[str, int]) -> str | None:
     return f"<[{ids[tag]}]>" if tag in ids else None
 
 
-def _pieces(tag: str, ids: Mapping[str, int]) -> str:
+def _pieces(tag: str, ids: Mapping[str, int]) -> list[str]:
     """A tag that is one token, or several, some of which may be text."""
     if not (within := [text for text in ids if text in tag]):
-        return _literal(tag)
+        return [_literal(tag)]
     longest = sorted(within, key=len, reverse=True)
     pieces = re.split("(" + "|".join(map(re.escape, longest)) + ")", tag)
-    return " ".join(_token(piece, ids) or _literal(piece) for piece in pieces if piece)
+    return [_token(piece, ids) or _literal(piece) for piece in pieces if piece]
 
 
 def _literal(text: str) -> str:

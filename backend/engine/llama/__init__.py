@@ -113,8 +113,8 @@ class Llama(Vocabulary):
         is_bound = n_train > 0 and not can_stretch
         self.n_ctx = min(self.n_cells, n_train) if is_bound else self.n_cells
         #: Recurrent memory holds one state per sequence: no prefix of it can be shared or kept.
-        #: With a sliding window llama.cpp takes cells that lie behind the window of their only owner
-        #: for others, so what a prefix holds there is wrong without a word.
+        #: With a sliding window llama.cpp gives cells behind the window of their only owner to
+        #: others, so what a prefix holds there is wrong without a word.
         self.can_share = not (
             lib.llama_model_is_recurrent(model)
             or lib.llama_model_is_hybrid(model)
