@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 START, END, EOT = 256, 257, 258
 SPECIAL = {"<|im_start|>": START, "<|im_end|>": END, "<|endoftext|>": EOT}
 _NAMES = {token: name for name, token in SPECIAL.items()}
-_STATE = struct.Struct("<iI")
+_STATE = struct.Struct("<hI")
 _SPLIT = re.compile("(" + "|".join(re.escape(s) for s in SPECIAL) + ")")
 _ASSISTANT = list(b"assistant\n")
 _USER = list(b"user\n")
@@ -264,7 +264,9 @@ class FakeLlama:
 
     def save_state(self, seq_id: int) -> bytes:
         """A sequence's cells as bytes."""
-        return b"".join(_STATE.pack(c.token, c.digest) for c in self._cells.get(seq_id, []))
+        return b"".join(
+            _STATE.pack(max(c.token, -1), c.digest) for c in self._cells.get(seq_id, [])
+        )
 
     def load_state(self, seq_id: int, data: bytes) -> bool:
         """Gives a sequence saved cells, as llama_state_seq_set_data."""

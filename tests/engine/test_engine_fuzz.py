@@ -61,7 +61,7 @@ def machine(  # noqa: C901  one class
             tile_rows=st.sampled_from([0, 6]),
             can_share=st.sampled_from([True, True, True, False]),
             headroom=st.sampled_from([0, 0, 16]),
-            tier_bytes=st.sampled_from([None, 0, 540, 1340, 10**6]),
+            tier_bytes=st.sampled_from([None, 0, 400, 1000, 10**6]),
             wants_all=st.booleans(),
             n_idle=st.sampled_from([0, 20, N_CTX]),
         )

@@ -77,12 +77,12 @@ def test_nothing_comes_back_when_host_memory_is_off(bench: Make) -> None:
 
 
 def test_host_memory_keeps_to_its_limit_and_lets_the_oldest_go(bench: Make) -> None:
-    tier = Tier(2930)  # two prompts of eight bytes a token
+    tier = Tier(2200)  # two prompts of six bytes a token
     b = bench(n_ctx=256, tier=tier, n_slots=1)
     prompts = [f"{i} {LONG}" for i in range(4)]
     for prompt in prompts:
         n_cached(b, prompt)
-        assert tier.n_bytes <= 2930
+        assert tier.n_bytes <= 2200
     assert len(tier) == 2
     assert n_cached(b, prompts[0]) == 0
     assert n_cached(b, prompts[3]) > 0
