@@ -94,12 +94,13 @@ class Cells:
 
 class CachedPrefix:
     """The tokens of a finished sequence, still in the cache under ``seq_id``; ``adapters`` is the
-    LoRA set they were computed with."""
+    LoRA set they were computed with. ``was_saved``: copied ahead of time, see ``Room``."""
 
     def __init__(self, seq_id: int, tokens: array[int], adapters: AdapterSet = ()) -> None:
         self.seq_id = seq_id
         self.tokens = tokens
         self.adapters = adapters
+        self.was_saved = False
 
     @property
     def n_computed(self) -> int:

@@ -188,7 +188,13 @@ class Room:
         if not tier.wants_all and not is_much:
             return False
         n_before = len(self._kv)
-        return any(self._save_entry(e) and len(self._kv) > n_before for e in self.cache.entries)
+        for entry in self.cache.entries:
+            # Once each: without room for all they would drive each other out for ever.
+            if not entry.was_saved and self._save_entry(entry):
+                entry.was_saved = True
+                if len(self._kv) > n_before:
+                    return True
+        return False
 
     def _save_entry(self, entry: CachedPrefix) -> bool:
         return self.save(entry.seq_id, entry.tokens, entry.adapters)

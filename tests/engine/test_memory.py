@@ -322,6 +322,16 @@ def test_a_slot_is_not_restored_over_running_requests(bench: Make, tmp_path: Pat
     assert asked.value("slot_restore", slot=3, filename="s")["n_restored"] == len(LONG) + 4
 
 
+def test_at_rest_prefixes_that_do_not_fit_together_are_copied_once_each(bench: Make) -> None:
+    b = bench(n_ctx=512, n_slots=1, tier=Tier(1100, wants_all=True))  # one of two prompts
+    n_cached(b, LONG), n_cached(b, OTHER)
+    n_copied = 0
+    while b.core.memory.save_ahead():
+        n_copied += 1
+        assert n_copied <= 2
+    assert n_copied == 2 and len(b.scheduler.room.tier) == 1
+
+
 # --- disk -----------------------------------------------------------------------------------
 
 
