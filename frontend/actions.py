@@ -8,7 +8,7 @@ from litestar import Response, post
 from litestar.params import FromPath
 
 from corral.backend.errors import CorralError, Refused
-from corral.backend.store import Conversation, Message
+from corral.backend.store import Conversation, Message, Upload
 from corral.frontend import views
 from corral.frontend.asking import to_request
 from corral.frontend.live import sentence
@@ -44,32 +44,43 @@ async def send(request: AnyRequest, conversation_id: FromPath[str]) -> Response[
 async def _say(request: AnyRequest, conversation_id: str | None) -> Response[Any]:
     """Keeps what was said, begins the reply, and shows both; or says why not."""
     site, text = site_of(request), await _text(request)
-    history: list[Message] = []
     try:
         uploads = [seen.upload for seen in await looked_at(site, await form_of(request))]
-        if conversation_id is not None:
-            _, history = await site.store.get(conversation_id)
-        files = await _files(site, history)
+        if not text.strip() and not uploads:
+            return await _decline(request, conversation_id, text, _EMPTY, 400)
+        async with site.live.starting:
+            begun = await _begin(site, conversation_id, text, uploads)
     except CorralError as error:
         return await _decline(request, conversation_id, text, error.message, error.wire.status)
-    if not text.strip() and not uploads:
-        return await _decline(request, conversation_id, text, _EMPTY, 400)
-    if conversation_id is not None and site.live.running_in(conversation_id) is not None:
+    if begun is None:
         return await _decline(request, conversation_id, text, _BUSY, 409)
+    said, reply = begun
+    id = said.conversation_id
+    if not is_htmx(request):
+        return go(f"/c/{id}")
+    conversation, _ = await site.store.get(id)
+    headers = {"hx-push-url": f"/c/{id}"} if conversation_id is None else None
+    turns = (views.turn(said), views.turn(reply.message, reply, site.service))
+    return await _shown(request, "sent.html", conversation, reply, turns, headers=headers)
+
+
+async def _begin(
+    site: Site, conversation_id: str | None, text: str, uploads: Sequence[Upload]
+) -> tuple[Message, Reply] | None:
+    """Keeps what was said and begins the reply; None when one is running there."""
+    history: list[Message] = []
+    if conversation_id is not None:
+        if site.live.running_in(conversation_id) is not None:
+            return None
+        _, history = await site.store.get(conversation_id)
+    files = await _files(site, history)
     title = views.title_of(text) if text.strip() else uploads[0].picture.name
-    is_new = conversation_id is None
     id = conversation_id or (await site.store.create(title)).id
     said, message = await site.store.add_turn(
         id, text, model=site.service.model_name, uploads=uploads
     )
     files |= {upload.picture.key: upload.data for upload in uploads}
-    reply = site.live.start(message, to_request([*history, said], files))
-    if not is_htmx(request):
-        return go(f"/c/{id}")
-    conversation, _ = await site.store.get(id)
-    headers = {"hx-push-url": f"/c/{id}"} if is_new else None
-    turns = (views.turn(said), views.turn(reply.message, reply, site.service))
-    return await _shown(request, "sent.html", conversation, reply, turns, headers=headers)
+    return said, site.live.start(message, to_request([*history, said], files))
 
 
 async def _files(site: Site, messages: Sequence[Message]) -> dict[str, bytes]:
@@ -116,15 +127,16 @@ async def retry(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]
     """Another reply in place of one that failed or was stopped, which stays in the store.
     Raises Refused."""
     site = site_of(request)
-    old = await site.store.message(message_id)
-    conversation, messages = await site.store.get(old.conversation_id)
-    if site.live.running_in(conversation.id) is not None:
-        raise Refused(_BUSY)
-    if not messages or messages[-1].id != message_id or old.parent_id is None:
-        raise Refused("Only the last reply can be tried again")
-    files = await _files(site, messages)
-    new = await site.store.add_reply(old.parent_id, model=site.service.model_name)
-    reply = site.live.start(new, to_request(messages[:-1], files))
+    async with site.live.starting:
+        old = await site.store.message(message_id)
+        conversation, messages = await site.store.get(old.conversation_id)
+        if site.live.running_in(conversation.id) is not None:
+            raise Refused(_BUSY)
+        if not messages or messages[-1].id != message_id or old.parent_id is None:
+            raise Refused("Only the last reply can be tried again")
+        files = await _files(site, messages)
+        new = await site.store.add_reply(old.parent_id, model=site.service.model_name)
+        reply = site.live.start(new, to_request(messages[:-1], files))
     if not is_htmx(request):
         return go(f"/c/{conversation.id}")
     turns = (views.turn(new, reply, site.service),)

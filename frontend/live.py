@@ -59,6 +59,8 @@ class Live:
         self._service = service
         self._store = store
         self._replies: dict[int, Reply] = {}
+        #: Held from the look whether a reply is running until another one is.
+        self.starting = asyncio.Lock()
 
     def start(self, message: Message, request: ChatRequest) -> Reply:
         """Begins to answer; ``message`` is the empty reply in the store."""

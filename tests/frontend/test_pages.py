@@ -326,3 +326,18 @@ async def test_a_fault_of_ours_is_a_page_without_its_insides(client: Client, cap
     assert answer.status_code == 500
     assert "NoneType" not in answer.text
     assert "GET / failed" in caplog.text
+
+
+async def test_of_two_messages_sent_at_once_one_is_answered_and_the_other_kept_back(
+    client: Client,
+) -> None:
+    started = await client.post("/c", data={"text": "Hello"}, headers=HTMX)
+    where = started.headers["hx-push-url"]
+    live = client.app.state.site.live
+    if (running := live.running_in(where.removeprefix("/c/"))) is not None:
+        await running.ended.wait()
+    sends = [client.post(f"{where}/messages", data={"text": t}) for t in ("one", "two")]
+    replies = await asyncio.gather(*sends)
+    assert sorted(reply.status_code for reply in replies) == [303, 409]
+    refused = next(reply for reply in replies if reply.status_code == 409)
+    assert "still being written" in refused.text
