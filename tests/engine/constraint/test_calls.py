@@ -266,3 +266,31 @@ def test_harmony_reasons_and_speaks_between_its_messages_before_it_calls(
     ):
         state = kit.after(start, _closing(kit, "", text, controls))
         assert (state is not None and state.may_stop) == may, text
+
+
+@pytest.mark.parametrize("choice", ["required", "auto"])
+def test_a_token_inside_a_tag_is_a_token_in_the_grammar_too(new_kit: Any, choice: Any) -> None:
+    family, inline = FAMILIES["deepseek-v4"], "\uff5cDSML\uff5c"
+    kit, controls = new_kit((inline,)), frozenset((inline,))
+    token = kit.letters.pieces.index(inline.encode())
+
+    def tokens(text: str) -> list[int]:
+        first, *others = text.split(inline)
+        found: list[int] = kit.tokens(first)
+        for other in others:
+            found += [token, *kit.tokens(other)]
+        return found
+
+    wish = Wish(tools=TOOLS, choice=choice, thinks="no")
+    start = _start(kit, family, controls, wish)
+    before = "" if choice == "required" else "I look < it up.\n\n"
+    city = f'<{inline}parameter name="city" string="true">Oslo</{inline}parameter>\n'
+    head = f'{before}<{inline}tool_calls>\n<{inline}invoke name="get_weather">\n'
+    end = f"</{inline}invoke>\n</{inline}tool_calls>"
+    walk = tokens(head + city + end)
+    state = kit.after(start, walk)
+    assert state is not None and state.may_stop
+    assert kit.after(start, tokens(head + end)) is None  # city is required
+    assert kit.after(start, tokens(head + city.replace("Oslo", "Trondheim"))) is None  # too long
+    _, names = _read(kit, family, controls, wish, walk)
+    assert names == ["get_weather"]
