@@ -68,7 +68,7 @@ class Answering:
             self._count_prompt(sequence)
         if sequence.add.max_tokens == 0:
             return self.end(sequence, "limit")
-        constraint = sequence.binding
+        constraint = None if sequence.constraint is None else sequence.binding
         if constraint is not None and constraint.must_stop:
             return self.end(sequence, "eos")
         mask = None if constraint is None else _mask(sequence, constraint)
@@ -92,9 +92,10 @@ class Answering:
 
     def _written(self, sequence: Sequence, index: int) -> Choice | None:
         """The token that is written in the model's place to end its reasoning; None: none."""
-        reasoning, constraint = sequence.reasoning, sequence.binding
+        reasoning = sequence.reasoning
         if reasoning is None:
             return None
+        constraint = sequence.binding
         token = reasoning.next(is_whole=sequence.text.is_whole)
         if token is None:
             return None

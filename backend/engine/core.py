@@ -40,6 +40,17 @@ log = logging.getLogger("corral.engine")
 SNAPSHOT_S = 0.1
 
 
+def _row(s: Sequence, n: int) -> Row:
+    at = s.n_computed
+    return Row(
+        s.seq_id,
+        position(s.shifts, at) if s.shifts else at,
+        s.tokens[at : at + n],
+        n == s.n_left,
+        s.add.prompt_probs,
+    )
+
+
 def _count_rows(plan: Plan) -> tuple[int, int]:
     """A plan's decode rows and prompt rows."""
     chunks = [chunk for call in plan.calls for chunk in call]
@@ -222,20 +233,11 @@ class EngineCore:
     def _compute(self, chunks: list[Chunk]) -> list[int] | None:
         """Each chunk's index of logits; None when nothing was computed, and what that means for
         the sequences is settled."""
-        rows = [
-            Row(
-                s.seq_id,
-                position(s.shifts, s.n_computed) if s.shifts else s.n_computed,
-                s.tokens[s.n_computed : s.n_computed + n],
-                n == s.n_left,
-                s.add.prompt_probs,
-            )
-            for s, n in chunks
-        ]
+        first = chunks[0].sequence
         try:
-            if chunks[0].sequence.item is not None:
+            if first.layout is not None and first.item is not None:
                 return [self._compute_item(*chunks[0])]
-            return self.runner.decode(rows)
+            return self.runner.decode([_row(s, n) for s, n in chunks])
         except KvFull:
             log.warning("cache full against all accounts; letting go of something")
             self.scheduler.rollback(chunks)
