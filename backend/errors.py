@@ -31,6 +31,7 @@ KINDS: dict[str, Kind] = {
     "not_found": Kind(404, "not_found_error", None),
     "model_not_found": Kind(404, "not_found_error", "model_not_found"),
     "timeout": Kind(408, "invalid_request_error", "request_timeout"),
+    "conflict": Kind(409, "conflict_error", "conflict"),
     "too_large": Kind(413, "invalid_request_error", "request_too_large"),
     "queue_full": Kind(503, "unavailable_error", "queue_full"),
     "loading": Kind(503, "unavailable_error", "loading_model"),

@@ -9,13 +9,20 @@ Status: TypeAlias = Literal["generating", "done", "stopped", "error"]
 
 
 class Conversation(Struct, frozen=True, kw_only=True):
-    """A conversation. ``leaf_id``: last message of the branch shown. Times are Unix seconds."""
+    """A conversation. ``leaf_id``: last message of the branch shown. Times are Unix seconds.
+
+    ``version`` grows with every change of the title or the pin; ``deleted_s`` when it was deleted,
+    from when on it can be brought back for a while.
+    """
 
     id: str
     title: str
     leaf_id: int | None
     created_s: float
     updated_s: float
+    version: int = 1
+    is_pinned: int = 0
+    deleted_s: float | None = None
 
 
 class Picture(Struct, frozen=True, kw_only=True):
@@ -71,7 +78,9 @@ class Outcome(Struct, frozen=True, kw_only=True):
 class Message(Struct, frozen=True, kw_only=True):
     """One turn. ``parent_id`` makes a conversation a tree: replies to the same message are
     alternatives. ``pictures`` are those of what the user said; ``reasoning``, ``calls``, ``model``,
-    ``outcome`` and ``figures`` only mean something for replies."""
+    ``outcome`` and ``figures`` only mean something for replies. ``version`` counts edits.
+    ``siblings``: ids of the alternatives, its own among them, when it was read with its
+    conversation."""
 
     id: int
     conversation_id: str
@@ -85,3 +94,5 @@ class Message(Struct, frozen=True, kw_only=True):
     outcome: Outcome = Outcome(status="done")
     figures: Figures = Figures()
     created_s: float = 0.0
+    version: int = 1
+    siblings: tuple[int, ...] = ()

@@ -78,6 +78,22 @@ MIGRATIONS = (
     ALTER TABLE message ADD COLUMN calls BLOB NOT NULL DEFAULT x'5b5d';
     ALTER TABLE message ADD COLUMN thought_ms REAL NOT NULL DEFAULT 0;
     """,
+    # ``version`` counts changes, so that a page that is behind cannot undo them unseen; what was
+    # there before an edit is a revision. What was deleted can be brought back for a while.
+    """
+    ALTER TABLE conversation ADD COLUMN version INTEGER NOT NULL DEFAULT 1;
+    ALTER TABLE conversation ADD COLUMN is_pinned INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE conversation ADD COLUMN deleted_s REAL;
+    ALTER TABLE message ADD COLUMN version INTEGER NOT NULL DEFAULT 1;
+    ALTER TABLE message ADD COLUMN deleted_s REAL;
+    CREATE TABLE revision (
+        message_id INTEGER NOT NULL REFERENCES message(id) ON DELETE CASCADE,
+        version INTEGER NOT NULL,
+        content TEXT NOT NULL,
+        created_s REAL NOT NULL,
+        PRIMARY KEY (message_id, version)
+    ) STRICT, WITHOUT ROWID;
+    """,
 )
 
 

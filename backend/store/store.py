@@ -13,31 +13,13 @@ from pathlib import Path
 from msgspec import json
 from msgspec.structs import replace
 
-from corral.backend.errors import Refused
-from corral.backend.store import pictures
+from corral.backend.store import pictures, rows, tree
 from corral.backend.store.database import Database, transaction
 from corral.backend.store.records import (
-    Call,
     Conversation,
-    Figures,
     Message,
-    Outcome,
-    Picture,
-    Role,
     Upload,
 )
-
-#: The largest integer SQLite knows; no id is above it.
-_MAX_ID = 2**63 - 1
-
-_PATH_TO_ROOT = """
-    WITH RECURSIVE path(id, depth) AS (
-        SELECT leaf_id, 0 FROM conversation WHERE id = ? AND leaf_id IS NOT NULL
-        UNION ALL
-        SELECT parent_id, depth + 1 FROM message JOIN path USING (id) WHERE parent_id IS NOT NULL
-    )
-    SELECT message.* FROM path JOIN message USING (id) ORDER BY depth DESC
-"""
 
 
 class Store:
@@ -66,11 +48,11 @@ class Store:
 
     async def get(self, conversation_id: str) -> tuple[Conversation, list[Message]]:
         """A conversation and its messages from the first to the leaf. Raises Refused not_found."""
-        return await self._run(_get, conversation_id)
+        return await self._run(tree.read, conversation_id)
 
     async def message(self, message_id: int) -> Message:
         """One message. Raises Refused not_found."""
-        return await self._run(_message, message_id)
+        return await self._run(rows.message, message_id)
 
     async def rename(self, conversation_id: str, title: str) -> Conversation:
         """Gives it another title. Raises Refused not_found."""
@@ -97,8 +79,52 @@ class Store:
         return await self._run(_add_reply, parent_id, model)
 
     async def update_reply(self, message: Message) -> None:
-        """Writes how a reply stands. One that was deleted meanwhile stays deleted."""
+        """Writes how a running reply stands. One that was deleted meanwhile stays deleted."""
         await self._run(_update_reply, message)
+
+    async def resume_reply(self, message_id: int) -> Message:
+        """Marks a reply that has ended as being generated again; its text stays.
+        Raises Refused not_found, or conflict when it is running."""
+        return await self._run(tree.resume, message_id)
+
+    async def edit(self, message_id: int, version: int, content: str) -> Message:
+        """Another text in place; what follows stays, and what was there is kept as a revision.
+        Raises Refused not_found, or conflict when it is not at ``version`` or is running."""
+        return await self._run(tree.edit, message_id, version, content)
+
+    async def revisions(self, message_id: int) -> Sequence[str]:
+        """The texts a message had before, oldest first. Raises Refused not_found."""
+        return await self._run(tree.revisions, message_id)
+
+    async def branch(self, message_id: int, content: str, *, model: str) -> tuple[Message, ...]:
+        """An alternative to a message with another text, with the same pictures, which becomes the
+        leaf; to one of the user's also an empty reply that is being generated. Raises Refused
+        not_found."""
+        return await self._run(tree.branch, message_id, content, model)
+
+    async def choose(self, message_id: int) -> None:
+        """Shows the branch through a message, down to what was written last below it.
+        Raises Refused not_found."""
+        await self._run(tree.choose, message_id)
+
+    async def fork(self, message_id: int) -> Conversation:
+        """A new conversation that begins with a copy of all from the first message to this one.
+        Raises Refused not_found."""
+        return await self._run(tree.fork, message_id)
+
+    async def delete_message(self, message_id: int) -> None:
+        """Takes a message and all below it out of the tree; the nearest alternative, or else what
+        came before, is shown. Raises Refused not_found."""
+        await self._run(tree.delete, message_id)
+
+    async def restore_message(self, message_id: int) -> Message:
+        """Puts back what ``delete_message`` took out, and shows it. Raises Refused not_found."""
+        return await self._run(tree.restore, message_id)
+
+    async def tree(self, conversation_id: str) -> Sequence[Message]:
+        """All messages of a conversation, each after the one it answers, with its branches in
+        order. Raises Refused not_found."""
+        return await self._run(tree.everything, conversation_id)
 
     async def picture(self, key: str) -> tuple[str, bytes]:
         """Media type and bytes of a picture. Raises Refused not_found."""
@@ -130,36 +156,15 @@ def _create(db: sqlite3.Connection, title: str) -> Conversation:
 
 
 def _list(db: sqlite3.Connection) -> list[Conversation]:
-    rows = db.execute("SELECT * FROM conversation ORDER BY updated_s DESC, rowid DESC")
-    return [Conversation(**row) for row in rows]
-
-
-def _conversation(db: sqlite3.Connection, conversation_id: str) -> Conversation:
-    found = db.execute("SELECT * FROM conversation WHERE id = ?", (conversation_id,)).fetchone()
-    if found is None:
-        raise Refused("There is no such conversation; it may have been deleted", kind="not_found")
-    return Conversation(**found)
-
-
-def _get(db: sqlite3.Connection, conversation_id: str) -> tuple[Conversation, list[Message]]:
-    conversation = _conversation(db, conversation_id)
-    rows = db.execute(_PATH_TO_ROOT, (conversation_id,)).fetchall()
-    shown = pictures.of_conversation(db, conversation_id)
-    return conversation, [_to_message(row, shown.get(row["id"], ())) for row in rows]
-
-
-def _message(db: sqlite3.Connection, message_id: int) -> Message:
-    found = None
-    if abs(message_id) <= _MAX_ID:
-        found = db.execute("SELECT * FROM message WHERE id = ?", (message_id,)).fetchone()
-    if found is None:
-        raise Refused("There is no such message; it may have been deleted", kind="not_found")
-    return _to_message(found, pictures.of_message(db, message_id))
+    found = db.execute(
+        "SELECT * FROM conversation WHERE deleted_s IS NULL ORDER BY updated_s DESC, rowid DESC"
+    )
+    return [Conversation(**row) for row in found]
 
 
 def _rename(db: sqlite3.Connection, conversation_id: str, title: str) -> Conversation:
     db.execute("UPDATE conversation SET title = ? WHERE id = ?", (title, conversation_id))
-    return _conversation(db, conversation_id)
+    return rows.conversation(db, conversation_id)
 
 
 def _delete(db: sqlite3.Connection, conversation_id: str) -> None:
@@ -176,41 +181,17 @@ def _add_turn(
     uploads: Sequence[Upload],
 ) -> tuple[Message, Message]:
     with transaction(db):
-        leaf = _conversation(db, conversation_id).leaf_id
-        said = _insert(db, conversation_id, leaf, "user", text)
+        leaf = rows.conversation(db, conversation_id).leaf_id
+        said = rows.insert(db, conversation_id, leaf, "user", text)
         shown = pictures.keep(db, folder, said.id, uploads)
-        reply = _insert(db, conversation_id, said.id, "assistant", "", model=model)
+        reply = rows.insert(db, conversation_id, said.id, "assistant", "", model=model)
         return replace(said, pictures=shown), reply
 
 
 def _add_reply(db: sqlite3.Connection, parent_id: int, model: str) -> Message:
     with transaction(db):
-        parent = _message(db, parent_id)
-        return _insert(db, parent.conversation_id, parent.id, "assistant", "", model=model)
-
-
-def _insert(
-    db: sqlite3.Connection,
-    conversation_id: str,
-    parent_id: int | None,
-    role: Role,
-    content: str,
-    *,
-    model: str = "",
-) -> Message:
-    """Adds a message and makes it the leaf of its conversation."""
-    now = time.time()
-    status = "generating" if role == "assistant" else "done"
-    row = db.execute(
-        "INSERT INTO message(conversation_id, parent_id, role, status, content, model, created_s)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING *",
-        (conversation_id, parent_id, role, status, content, model, now),
-    ).fetchone()
-    db.execute(
-        "UPDATE conversation SET leaf_id = ?, updated_s = ? WHERE id = ?",
-        (row["id"], now, conversation_id),
-    )
-    return _to_message(row)
+        parent = rows.message(db, parent_id)
+        return rows.insert(db, parent.conversation_id, parent.id, "assistant", "", model=model)
 
 
 def _update_reply(db: sqlite3.Connection, message: Message) -> None:
@@ -218,7 +199,7 @@ def _update_reply(db: sqlite3.Connection, message: Message) -> None:
     db.execute(
         "UPDATE message SET content = ?, reasoning = ?, calls = ?, status = ?, error = ?,"
         " is_cut = ?, is_full = ?, n_prompt = ?, n_cached = ?, n_generated = ?, prompt_ms = ?,"
-        " predicted_ms = ?, first_ms = ?, thought_ms = ? WHERE id = ?",
+        " predicted_ms = ?, first_ms = ?, thought_ms = ? WHERE id = ? AND status = 'generating'",
         (
             message.content,
             message.reasoning,
@@ -236,34 +217,4 @@ def _update_reply(db: sqlite3.Connection, message: Message) -> None:
             figures.thought_ms,
             message.id,
         ),
-    )
-
-
-def _to_message(row: sqlite3.Row, shown: tuple[Picture, ...] = ()) -> Message:
-    return Message(
-        id=row["id"],
-        conversation_id=row["conversation_id"],
-        parent_id=row["parent_id"],
-        role=row["role"],
-        content=row["content"],
-        pictures=shown,
-        reasoning=row["reasoning"],
-        calls=json.decode(row["calls"], type=tuple[Call, ...]),
-        model=row["model"],
-        outcome=Outcome(
-            status=row["status"],
-            error=row["error"],
-            is_cut=bool(row["is_cut"]),
-            is_full=bool(row["is_full"]),
-        ),
-        figures=Figures(
-            n_prompt=row["n_prompt"],
-            n_cached=row["n_cached"],
-            n_generated=row["n_generated"],
-            prompt_ms=row["prompt_ms"],
-            predicted_ms=row["predicted_ms"],
-            first_ms=row["first_ms"],
-            thought_ms=row["thought_ms"],
-        ),
-        created_s=row["created_s"],
     )
