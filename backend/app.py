@@ -15,6 +15,7 @@ from corral.backend.api import (
     native,
     openai,
     ops,
+    presets,
     responses,
 )
 from corral.backend.api.failures import exception_handlers
@@ -25,7 +26,7 @@ from corral.backend.api.patience import Patience
 from corral.backend.api.prefix import Prefix
 from corral.backend.service import Service
 from corral.backend.settings import Settings, default_data_dir
-from corral.backend.store import Responses
+from corral.backend.store import Presets, Responses
 
 # Probes would make the text of two scrapes differ while nothing happens.
 _NOT_COUNTED = ("/health", "/v1/health", "/metrics", "/slots")
@@ -42,7 +43,8 @@ def create_app(
 
     Starting the application starts the service, stopping it closes the service.
     """
-    kept = Responses(settings.data_dir or default_data_dir())
+    folder = settings.data_dir or default_data_dir()
+    kept, kept_presets = Responses(folder), Presets(folder)
     meters = Meters(lambda: service.snapshot)
     has_ui = frontend_handlers is None and settings.ui
     pages = corral.frontend.handlers if has_ui else frontend_handlers or ()
@@ -57,6 +59,7 @@ def create_app(
         "settings": settings,
         "meters": meters,
         "responses": kept,
+        "presets": kept_presets,
         "running_responses": {},
         "session_value": session_value,
         "error_page": corral.frontend.error_page if has_ui else None,
@@ -88,6 +91,7 @@ def create_app(
                     *native.handlers,
                     *embeddings.native_handlers,
                     *memory.handlers,
+                    *presets.handlers,
                     *ops.handlers,
                 ],
             ),
@@ -97,8 +101,8 @@ def create_app(
         exception_handlers=exception_handlers,
         before_send=[name_request, name_ignored, count],
         lifespan=[corral.frontend.lifespan] if has_ui else [],
-        on_startup=[kept.open, service.start],
-        on_shutdown=[service.close, kept.close],
+        on_startup=[kept.open, kept_presets.open, service.start],
+        on_shutdown=[service.close, kept_presets.close, kept.close],
         request_max_body_size=settings.max_body_mb * 2**20,
         openapi_config=None,  # ours is at /schema, see api.openapi
         logging_config=None,

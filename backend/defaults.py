@@ -1,4 +1,5 @@
-"""The settings in force for a request: its own, then the server's, the model's, llama-server's."""
+"""The settings in force for a request: its own, then its preset's, the server's, the model's,
+llama-server's."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +16,18 @@ _SAMPLING = Sampling.__struct_fields__
 _REST = tuple(name for name in Effective.__struct_fields__ if name != "sampling")
 # What only a request can ask for; a flag of that name means another thing.
 _NO_FLAG = ("constraint", "id_slot", "lora", "prompt_probs")
+
+
+def settled(params: Params, preset: Params) -> Params:
+    """A request's settings, and where it says nothing those of its preset."""
+    said = {
+        name: value
+        for name, value in msgspec.structs.asdict(params).items()
+        if value is not None and name != "constraint_at"
+    }
+    if "constraint" in said:  # the place goes with what is there
+        said["constraint_at"] = params.constraint_at
+    return msgspec.structs.replace(preset, **said)
 
 
 def effective(params: Params, settings: Settings, recommended: Mapping[str, float]) -> Effective:

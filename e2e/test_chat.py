@@ -215,7 +215,7 @@ def test_a_full_queue_is_said_in_place_and_retry_works(
     second.goto(server.url)
     say(second, "And I come too late")
     expect(second.get_by_role("alert")).to_contain_text("queue")
-    expect(second.get_by_role("article", name="You")).to_have_text("And I come too late")
+    expect(second.locator(".user > .user")).to_have_text("And I come too late")
     server.control(hold=None)
     finished(first)
     second.get_by_role("button", name="Retry").click()

@@ -25,7 +25,7 @@ def test_enter_keeps_the_text_while_a_reply_runs_and_breaks_lines_with_shift(
     expect(box).to_have_value("one\ntwo")
     server.control(hold="decode", after=2)
     page.keyboard.press("Enter")
-    expect(page.get_by_role("article", name="You")).to_have_text("one\ntwo")
+    expect(page.locator(".user > .user")).to_have_text("one\ntwo")
     expect(page.get_by_role("button", name="Stop")).to_be_visible()
     box.fill("the next one")
     page.keyboard.press("Enter")
@@ -60,8 +60,8 @@ def test_code_and_replies_can_be_copied(server: Server, visitor: Visitor) -> Non
     page.locator(".code .copy").click()
     expect(page.locator(".code .copy")).to_have_text("Copied")
     assert page.evaluate(read) == "def f(x):\n    return x < 1\n"
-    page.locator(".copy-turn").click()
-    expect(page.locator(".copy-turn")).to_have_text("Copied")
+    page.locator(".assistant .copy-turn").click()
+    expect(page.locator(".assistant .copy-turn")).to_have_text("Copied")
     assert page.evaluate(read) == CODE.strip("\n")
 
 

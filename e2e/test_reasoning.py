@@ -65,7 +65,7 @@ def test_reasoning_grows_in_a_fold_of_its_own_and_stays_open_when_opened(
     expect(fold.locator(".thought")).to_be_visible()
     expect(fold.locator(".thought")).to_have_js_property("textContent", THOUGHT)
     expect(page.locator("article > .md")).to_have_text("Hello, you.")
-    expect(page.locator(".copy-turn + template")).to_have_js_property(
+    expect(page.locator(".assistant .copy-turn + template")).to_have_js_property(
         "innerHTML", "Hello, **you**."
     )
     page.reload()
@@ -119,7 +119,7 @@ def test_stopped_within_its_reasoning_a_reply_keeps_it(thinking: Server, page: P
     finished(page)
     expect(page.locator("details.reasoning .thought")).to_contain_text("They greet")
     expect(page.get_by_text("Stopped", exact=True).first).to_be_visible()
-    expect(page.locator(".copy-turn")).to_have_count(0)
+    expect(page.locator(".assistant .copy-turn")).to_have_count(0)
 
 
 def test_reasoning_opens_without_script(thinking: Server, visitor: Visitor) -> None:

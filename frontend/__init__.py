@@ -5,8 +5,9 @@ from litestar.exceptions import HTTPException
 from litestar.types import ControllerRouterHandler
 
 from corral.backend.errors import CorralError
-from corral.frontend import actions, login, pages, pictures, static
+from corral.frontend import actions, branching, login, pages, pictures, static
 from corral.frontend.site import lifespan
+from corral.frontend.tools import status, tree
 from corral.frontend.wire import failure, framework_failure, own_form, unforeseen
 
 __all__ = ["error_page", "handlers", "lifespan"]
@@ -22,17 +23,29 @@ handlers: list[ControllerRouterHandler] = [
         route_handlers=[
             pages.new_chat,
             pages.conversation,
-            pages.status,
+            pages.strip_fragment,
             pages.events,
             actions.start,
             actions.send,
-            actions.retry,
             actions.stop,
             actions.rename,
             actions.delete,
+            branching.turn,
+            branching.editing,
+            branching.edit,
+            branching.branch,
+            branching.retry,
+            branching.go_on,
+            branching.choose,
+            branching.fork,
+            branching.delete,
+            branching.restore,
+            tree.tree,
             pictures.attach,
             pictures.picture,
             pictures.small,
+            status.status_page,
+            status.status_now,
             login.login_page,
             login.login,
             static.asset,

@@ -19,11 +19,14 @@ from corral.frontend.uploads import looked_at
 from corral.frontend.wire import AnyRequest, form_of, go, is_htmx, nothing, page, site_of
 
 MAX_TITLE_CHARS = 200
-_BUSY = "A reply is still being written here. Wait for it, or stop it first; your text is kept."
+BUSY = "A reply is still being written here. Wait for it, or stop it first; your text is kept."
+_BEHIND = (
+    "This conversation has gone on elsewhere. Load the page again to see it; copy your text before."
+)
 _EMPTY = "Write a message first."
 
 
-async def _text(request: AnyRequest, field: str = "text") -> str:
+async def text_of(request: AnyRequest, field: str = "text") -> str:
     """A field of the form; browsers send line ends as CRLF."""
     value = (await form_of(request)).get(field, "")
     return value.replace("\r\n", "\n").strip("\n") if isinstance(value, str) else ""
@@ -43,17 +46,18 @@ async def send(request: AnyRequest, conversation_id: FromPath[str]) -> Response[
 
 async def _say(request: AnyRequest, conversation_id: str | None) -> Response[Any]:
     """Keeps what was said, begins the reply, and shows both; or says why not."""
-    site, text = site_of(request), await _text(request)
+    site, text = site_of(request), await text_of(request)
+    after = (await form_of(request)).get("after")
     try:
         uploads = [seen.upload for seen in await looked_at(site, await form_of(request))]
         if not text.strip() and not uploads:
             return await _decline(request, conversation_id, text, _EMPTY, 400)
         async with site.live.starting:
-            begun = await _begin(site, conversation_id, text, uploads)
+            begun = await _begin(site, conversation_id, text, uploads, after)
     except CorralError as error:
         return await _decline(request, conversation_id, text, error.message, error.wire.status)
     if begun is None:
-        return await _decline(request, conversation_id, text, _BUSY, 409)
+        return await _decline(request, conversation_id, text, BUSY, 409)
     said, reply = begun
     id = said.conversation_id
     if not is_htmx(request):
@@ -65,15 +69,18 @@ async def _say(request: AnyRequest, conversation_id: str | None) -> Response[Any
 
 
 async def _begin(
-    site: Site, conversation_id: str | None, text: str, uploads: Sequence[Upload]
+    site: Site, conversation_id: str | None, text: str, uploads: Sequence[Upload], after: object
 ) -> tuple[Message, Reply] | None:
-    """Keeps what was said and begins the reply; None when one is running there."""
+    """Keeps what was said and begins the reply; None when one is running there. ``after`` is what
+    the page shows last. Raises Refused conflict when that is not so any more."""
     history: list[Message] = []
     if conversation_id is not None:
         if site.live.running_in(conversation_id) is not None:
             return None
         _, history = await site.store.get(conversation_id)
-    files = await _files(site, history)
+        if after is not None and after != str(history[-1].id if history else ""):
+            raise Refused(_BEHIND, kind="conflict")
+    files = await files_of(site, history)
     title = views.title_of(text) if text.strip() else uploads[0].picture.name
     id = conversation_id or (await site.store.create(title)).id
     said, message = await site.store.add_turn(
@@ -83,7 +90,7 @@ async def _begin(
     return said, site.live.start(message, to_request([*history, said], files))
 
 
-async def _files(site: Site, messages: Sequence[Message]) -> dict[str, bytes]:
+async def files_of(site: Site, messages: Sequence[Message]) -> dict[str, bytes]:
     """The pictures of a conversation by key. Raises Refused when one is gone."""
     keys = {picture.key for m in messages for picture in m.pictures}
     return {key: (await site.store.picture(key))[1] for key in keys}
@@ -122,27 +129,6 @@ async def _decline(
     return await chat_page(request, conversation_id, draft=text, notice=why, status=status)
 
 
-@post("/m/{message_id:int}/retry", status_code=200)
-async def retry(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
-    """Another reply in place of one that failed or was stopped, which stays in the store.
-    Raises Refused."""
-    site = site_of(request)
-    async with site.live.starting:
-        old = await site.store.message(message_id)
-        conversation, messages = await site.store.get(old.conversation_id)
-        if site.live.running_in(conversation.id) is not None:
-            raise Refused(_BUSY)
-        if not messages or messages[-1].id != message_id or old.parent_id is None:
-            raise Refused("Only the last reply can be tried again")
-        files = await _files(site, messages)
-        new = await site.store.add_reply(old.parent_id, model=site.service.model_name)
-        reply = site.live.start(new, to_request(messages[:-1], files))
-    if not is_htmx(request):
-        return go(f"/c/{conversation.id}")
-    turns = (views.turn(new, reply, site.service),)
-    return await _shown(request, "retried.html", conversation, reply, turns)
-
-
 @post("/g/{message_id:int}/stop", status_code=200)
 async def stop(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
     """Stops a running reply; one that has ended is no error."""
@@ -160,7 +146,7 @@ async def stop(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
 @post("/c/{conversation_id:str}/rename", status_code=200)
 async def rename(request: AnyRequest, conversation_id: FromPath[str]) -> Response[Any]:
     """Gives a conversation another title. Raises Refused not_found."""
-    title = " ".join((await _text(request, "title")).split())[:MAX_TITLE_CHARS]
+    title = " ".join((await text_of(request, "title")).split())[:MAX_TITLE_CHARS]
     if title:
         await site_of(request).store.rename(conversation_id, title)
     return go(f"/c/{conversation_id}")

@@ -12,13 +12,15 @@ from corral.frontend.growing import Document
 
 
 class Answer:
-    """A growing answer. ``document`` is its text as HTML."""
+    """A growing answer. ``document`` is its text as HTML. One that goes on begins with the
+    ``content`` and ``reasoning`` it had."""
 
-    def __init__(self) -> None:
+    def __init__(self, content: str = "", reasoning: str = "") -> None:
         self.document = Document()
+        self.document.feed(content)
         self.is_thinking = False
-        self._content: list[str] = []
-        self._thoughts: list[str] = []
+        self._content = [content] if content else []
+        self._thoughts = [reasoning] if reasoning else []
         self._calls: dict[int, tuple[str, list[str]]] = {}
         self._thought_s = 0.0  # of thoughts that are over
         self._since_s = 0.0  # when the one that is not began

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from litestar import Response, get, route
 from litestar.params import FromPath
 from litestar.response import Stream
+from msgspec.structs import replace
 
 from corral.backend.store import Conversation, Message
 from corral.frontend import streams, views
@@ -24,8 +25,11 @@ async def new_chat(request: AnyRequest) -> Response[str]:
 
 @get("/c/{conversation_id:str}")
 async def conversation(request: AnyRequest, conversation_id: FromPath[str]) -> Response[str]:
-    """A conversation. A reply that is running goes on, and the page follows it."""
-    return await chat_page(request, conversation_id)
+    """A conversation. A reply that is running goes on, and the page follows it. ``?deleted=`` is
+    the message that was just deleted from it."""
+    deleted = request.query_params.get("deleted", "")
+    undo = f"/m/{deleted}/restore" if deleted.isdecimal() and deleted.isascii() else ""
+    return await chat_page(request, conversation_id, undo=undo)
 
 
 async def chat_page(
@@ -34,7 +38,9 @@ async def chat_page(
     *,
     draft: str = "",
     notice: str = "",
+    undo: str = "",
     status: int = 200,
+    editing_id: int | None = None,
 ) -> Response[str]:
     """The chat page with everything on it. Raises Refused not_found."""
     site = site_of(request)
@@ -43,7 +49,10 @@ async def chat_page(
     messages: list[Message] = []
     if conversation_id is not None:
         current, messages = await site.store.get(conversation_id)
-    view = await look(site, listed, current, messages, draft=draft, notice=notice)
+    view = await look(
+        site, listed, current, messages, draft=draft, notice=notice, editing_id=editing_id
+    )
+    view = replace(view, undo=undo)
     return page(request, "chat.html", status=status, page=view, title=view.title)
 
 
@@ -55,12 +64,13 @@ async def look(
     *,
     draft: str = "",
     notice: str = "",
+    editing_id: int | None = None,
 ) -> views.Page:
     """The view of the chat page."""
     running = None if current is None else site.live.running_in(current.id)
     info = site.service.info
     # Long conversations take a while to render when nobody has looked at them lately.
-    turns = await asyncio.to_thread(_turns, site, messages, running)
+    turns = await asyncio.to_thread(turns_of, site, messages, running, editing_id)
     return views.Page(
         title=current.title if current is not None else "New chat",
         model=site.service.model_name,
@@ -74,11 +84,16 @@ async def look(
     )
 
 
-def _turns(site: Site, messages: list[Message], running: Reply | None) -> tuple[views.Turn, ...]:
-    return tuple(
-        views.turn(m, running if running is not None and running.id == m.id else None, site.service)
-        for m in messages
-    )
+def turns_of(
+    site: Site, messages: list[Message], running: Reply | None, editing_id: int | None = None
+) -> tuple[views.Turn, ...]:
+    """The turns of the branch shown, one of them perhaps as a form."""
+    shown = []
+    for m in messages:
+        reply = running if running is not None and running.id == m.id else None
+        view = views.turn(m, reply, site.service, is_last=m is messages[-1])
+        shown.append(replace(view, is_edited=True) if m.id == editing_id and not reply else view)
+    return tuple(shown)
 
 
 def composer(
@@ -96,6 +111,7 @@ def composer(
         takes_pictures=takes_pictures(site),
         draft=draft,
         context=views.context_use(messages, site.service.info),
+        after_id=messages[-1].id if messages else None,
         running_id=None if running is None else running.id,
     )
 
@@ -111,8 +127,8 @@ def strip_of(site: Site) -> Strip:
     )
 
 
-@get("/status", sync_to_thread=False)
-def status(request: AnyRequest) -> Response[str]:
+@get("/strip", sync_to_thread=False)
+def strip_fragment(request: AnyRequest) -> Response[str]:
     """The header's instruments; the page asks again by itself."""
     return page(request, "_strip.html", strip=strip_of(site_of(request)))
 

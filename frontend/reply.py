@@ -35,7 +35,7 @@ class Reply:
     def __init__(self, message: Message, request: ChatRequest) -> None:
         self.message = message
         self.request = request
-        self.answer = Answer()
+        self.answer = Answer(message.content, message.reasoning)
         self.phase: Phase = "sending"
         self.reading: Reading | None = None
         self.timings: Timings | None = None
@@ -109,7 +109,7 @@ class Reply:
         """The message as it is now."""
         t = self.timings
         figures = (
-            Figures()
+            self.message.figures
             if t is None
             else Figures(
                 n_prompt=t.n_prompt,
@@ -118,7 +118,7 @@ class Reply:
                 prompt_ms=t.prompt_ms,
                 predicted_ms=t.predicted_ms,
                 first_ms=self._first_ms,
-                thought_ms=self.answer.thought_ms,
+                thought_ms=self.answer.thought_ms + self.message.figures.thought_ms,
             )
         )
         return replace(

@@ -1,7 +1,8 @@
 """Everything the pages share, made when the application starts."""
 
+import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import jinja2
@@ -12,18 +13,20 @@ from corral.backend.settings import Settings, default_data_dir
 from corral.backend.store import Store
 from corral.frontend.assets import Assets
 from corral.frontend.live import Live
+from corral.frontend.tools.history import History
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
 
 class Site:
-    """The parts of the web UI: store, running replies, templates, files."""
+    """The parts of the web UI: store, running replies, speeds of late, templates, files."""
 
     def __init__(self, settings: Settings, service: Service, assets: Assets) -> None:
         self.service = service
         self.assets = assets
         self.store = Store(settings.data_dir or default_data_dir())
         self.live = Live(service, self.store)
+        self.history = History()
         self._templates = jinja2.Environment(
             loader=jinja2.FileSystemLoader(_PACKAGE / "templates"),
             autoescape=True,
@@ -46,8 +49,12 @@ async def lifespan(app: Litestar) -> AsyncIterator[None]:
     site = Site(app.state.settings, app.state.service, Assets(_PACKAGE / "static"))
     await site.store.open()
     app.state.site = site
+    watching = asyncio.create_task(site.history.watch(lambda: site.service.snapshot))
     try:
         yield
     finally:
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
         await site.live.close()
         await site.store.close()

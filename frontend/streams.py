@@ -8,6 +8,8 @@ import contextlib
 import time
 from collections.abc import AsyncIterator
 
+from msgspec.structs import replace
+
 from corral.backend.errors import Refused
 from corral.backend.store import Message
 from corral.frontend import views
@@ -145,13 +147,15 @@ async def final(site: Site, reply: Message) -> bytes:
     """The end: the whole turn as it will be on every later page, and the composer for the next.
     Raises Refused not_found when its conversation was deleted meanwhile."""
     _, messages = await site.store.get(reply.conversation_id)
+    siblings = next((m.siblings for m in messages if m.id == reply.id), ())
     html = await asyncio.to_thread(
         site.html,
         "ended.html",
-        turn=views.turn(reply),
+        turn=views.turn(replace(reply, siblings=siblings), is_last=True),
         composer=views.Composer(
             action=f"/c/{reply.conversation_id}/messages",
             target="#turns",
+            after_id=reply.id,
             context=views.context_use(messages, site.service.info),
         ),
         announcement=views.announcement(reply),

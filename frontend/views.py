@@ -5,6 +5,7 @@ import unicodedata
 from collections.abc import Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from corral.backend import store
 from corral.backend.engine.messages import ModelInfo
@@ -52,7 +53,9 @@ class Call(Struct, frozen=True, kw_only=True):
 
 class Turn(Struct, frozen=True, kw_only=True):
     """One turn. ``html`` for replies, ``text`` for what the user said. ``thought`` says how long
-    the ``reasoning`` took. A running reply has ``open_html`` and ``status`` too."""
+    the ``reasoning`` took. A running reply has ``open_html`` and ``status`` too. ``place`` of
+    alternatives: ``2/3``, between ``previous_id`` and ``next_id``. ``again`` is what asking for
+    another reply is called. ``has_focus``: a keyboard's user is there next."""
 
     id: int
     role: str
@@ -69,22 +72,32 @@ class Turn(Struct, frozen=True, kw_only=True):
     error: str = ""
     note: str = ""
     figures: str = ""
-    can_retry: bool = False
+    again: str = ""
+    can_continue: bool = False
+    version: int = 1
+    place: str = ""
+    previous_id: int | None = None
+    next_id: int | None = None
+    is_edited: bool = False
+    has_focus: bool = False
 
 
 class Composer(Struct, frozen=True, kw_only=True):
-    """The form to write in. ``action``: where it goes; ``running_id``: the reply to stop."""
+    """The form to write in. ``action``: where it goes; ``after_id``: the message that is shown
+    last; ``running_id``: the reply to stop."""
 
     action: str
     target: str
     takes_pictures: bool = False
     draft: str = ""
     context: str = ""
+    after_id: int | None = None
     running_id: int | None = None
 
 
 class Page(Struct, frozen=True, kw_only=True):
-    """The chat page. ``current`` None: a new chat."""
+    """The chat page. ``current`` None: a new chat. ``undo``: what brings back the last thing
+    deleted."""
 
     title: str
     model: str
@@ -94,6 +107,7 @@ class Page(Struct, frozen=True, kw_only=True):
     strip: Strip
     current: Conversation | None = None
     notice: str = ""
+    undo: str = ""
     context: str = ""
     examples: tuple[str, ...] = EXAMPLES
 
@@ -119,16 +133,42 @@ def rows(conversations: Sequence[Conversation], current_id: str | None) -> tuple
     return tuple(Row(c.id, c.title, c.id == current_id) for c in conversations)
 
 
-def turn(message: Message, reply: Reply | None = None, model: Model | None = None) -> Turn:
-    """A turn; ``reply`` when it is running."""
-    if message.role == "user":
-        pictures = tuple(map(shown, message.pictures))
-        return Turn(
-            id=message.id, role="user", label="You", text=message.content, pictures=pictures
-        )
+def turn(
+    message: Message,
+    reply: Reply | None = None,
+    model: Model | None = None,
+    *,
+    is_last: bool = False,
+) -> Turn:
+    """A turn; ``reply`` when it is running, ``is_last`` when nothing follows it."""
     if reply is not None and model is not None:
         return _running(reply, model)
-    outcome = message.outcome
+    view = _said(message) if message.role == "user" else _replied(message)
+    beside = message.siblings if message.id in message.siblings else (message.id,)
+    at = beside.index(message.id)
+    return replace(
+        view,
+        version=message.version,
+        again=_again(message, is_last),
+        can_continue=is_last and message.role == "assistant" and bool(message.content.strip()),
+        place=f"{at + 1}/{len(beside)}" if len(beside) > 1 else "",
+        previous_id=beside[at - 1] if at else None,
+        next_id=beside[at + 1] if at + 1 < len(beside) else None,
+    )
+
+
+def _again(message: Message, is_last: bool) -> str:
+    if message.role == "user":
+        return "Reply" if is_last else ""
+    return "Retry" if message.outcome.status in ("error", "stopped") else "Regenerate"
+
+
+def _said(message: Message) -> Turn:
+    pictures = tuple(map(shown, message.pictures))
+    return Turn(id=message.id, role="user", label="You", text=message.content, pictures=pictures)
+
+
+def _replied(message: Message) -> Turn:
     return Turn(
         id=message.id,
         role="assistant",
@@ -138,10 +178,9 @@ def turn(message: Message, reply: Reply | None = None, model: Model | None = Non
         reasoning=message.reasoning,
         html=render(message.content),
         calls=calls(message.calls),
-        error=outcome.error,
+        error=message.outcome.error,
         note=_note(message),
         figures=figures(message.figures),
-        can_retry=outcome.status in ("error", "stopped"),
     )
 
 

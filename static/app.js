@@ -119,6 +119,11 @@ document.addEventListener("dragover", (event) => take(event, event.dataTransfer)
 document.addEventListener("drop", (event) => take(event, event.dataTransfer));
 document.addEventListener("dragleave", () => byId("composer")?.classList.remove("over"));
 
+// Nobody looks at a hidden page: it asks for no figures until it is seen again.
+document.addEventListener("htmx:before:request", (event) => {
+  if (document.hidden && event.target.matches('[hx-trigger^="every"]')) event.preventDefault();
+});
+
 // Reasoning that somebody opened stays open when its turn is drawn anew.
 const opened = new Set();
 document.addEventListener("toggle", ({ target }) => {

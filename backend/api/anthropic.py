@@ -5,6 +5,7 @@ from typing import Any
 
 from litestar import Response, post
 
+from corral.backend.api import presetting
 from corral.backend.api.anthropic_errors import AnthropicError
 from corral.backend.api.anthropic_render import EVENTS, MessagesRender
 from corral.backend.api.anthropic_schema import (
@@ -40,7 +41,7 @@ _TAG = "Anthropic"
 async def messages(request: AnyRequest) -> Response[Any]:
     """The model's next message in a conversation."""
     body = await read(request, messages_decoder)
-    asked = body.request(n_vocab(request))
+    asked = await presetting.chat(request, body, body.request(n_vocab(request)))
 
     def render_for(choices: Choices) -> MessagesRender:
         name = f"msg_{secrets.token_hex(12)}"
@@ -65,7 +66,7 @@ async def messages(request: AnyRequest) -> Response[Any]:
 async def count_tokens(request: AnyRequest) -> Response[bytes]:
     """How many tokens a request's prompt has."""
     body = await read(request, count_decoder)
-    asked = body.request(n_vocab(request))
+    asked = await presetting.chat(request, body, body.request(n_vocab(request)))
     return reply(TokenCount(await unless_gone(request, service_of(request).count(asked))))
 
 

@@ -117,6 +117,12 @@ class CountBody(GenerationBody, kw_only=True):
             thinking_budget=None if self.thinking is None else self.thinking.budget_tokens,
         )
 
+    @property
+    def names_form(self) -> bool:
+        """As everywhere; ``output_config.format`` says it too."""
+        config = self.output_config
+        return super().names_form or (config is not None and config.format is not None)
+
     def settings(self, n_vocab: int) -> Params:
         """The settings of the answer; there is none here."""
         return Params()

@@ -44,6 +44,7 @@ _FORMAT = {
 BiasByToken = Annotated[dict[str, Any], Meta(extra_json_schema={"additionalProperties": _BIAS})]
 BiasPairs = Annotated[list[Any], Meta(extra_json_schema={"items": _BIAS_PAIR})]
 Format = Annotated[dict[str, Any], Meta(extra_json_schema=_FORMAT)]
+_FORMS = ("response_format", "json_schema", "grammar", "regex", "lark")
 MetadataKey = Annotated[str, Meta(max_length=64)]
 MetadataValue = Annotated[str, Meta(max_length=512)]
 Metadata = Annotated[dict[MetadataKey, MetadataValue], Meta(max_length=16)]
@@ -62,32 +63,10 @@ class LoraScale(Struct, frozen=True, kw_only=True):
     scale: Penalty
 
 
-class GenerationBody(Struct, kw_only=True):
-    """Members of every generating route; ``null`` is as good as absent: the server's default."""
-
-    #: Whether there is a conversation, and tools to be called in it.
-    is_chat: ClassVar[bool] = False
-
-    # How the answer is shown.
-    stream: Annotated[bool | None, Meta(description="answer as server-sent events")] = None
-    stream_options: StreamOptions | None = None
-    sse_ping_interval: Annotated[
-        Count | None, Meta(description="seconds of silence before a comment line; -1: none")
-    ] = None
-    timings_per_token: Annotated[bool | None, Meta(description="timings on every chunk")] = None
-    return_progress: Annotated[bool | None, Meta(description="prompt_progress chunks")] = None
-    n_probs: Annotated[
-        NLogprobs | None, Meta(description="the likeliest tokens in place of each chosen one")
-    ] = None
-    logprobs: bool | NLogprobs | None = None
-    top_logprobs: NLogprobs | None = None
-    post_sampling_probs: Annotated[
-        bool | None, Meta(description="probabilities as the samplers left them")
-    ] = None
+class AnswerSettings(Struct, kw_only=True):
+    """Members that say what an answer is to be like; requests have them, and presets."""
 
     # How much is generated.
-    n: Annotated[NChoices | None, Meta(description="answers to each prompt")] = None
-    n_cmpl: Annotated[NChoices | None, Meta(description="as n")] = None
     max_tokens: Annotated[
         Count | None, Meta(description="-1: to the end of the context; 0: read the prompt only")
     ] = None
@@ -145,6 +124,38 @@ class GenerationBody(Struct, kw_only=True):
     regex: Source | None = None
     lark: Source | None = None
 
+
+class GenerationBody(AnswerSettings, kw_only=True):
+    """Members of every generating route; ``null`` is as good as absent: the server's default."""
+
+    #: Whether there is a conversation, and tools to be called in it.
+    is_chat: ClassVar[bool] = False
+
+    preset: Annotated[
+        str | None, Meta(description="the settings that this request leaves unsaid, by their name")
+    ] = None
+
+    # How the answer is shown.
+    stream: Annotated[bool | None, Meta(description="answer as server-sent events")] = None
+    stream_options: StreamOptions | None = None
+    sse_ping_interval: Annotated[
+        Count | None, Meta(description="seconds of silence before a comment line; -1: none")
+    ] = None
+    timings_per_token: Annotated[bool | None, Meta(description="timings on every chunk")] = None
+    return_progress: Annotated[bool | None, Meta(description="prompt_progress chunks")] = None
+    n_probs: Annotated[
+        NLogprobs | None, Meta(description="the likeliest tokens in place of each chosen one")
+    ] = None
+    logprobs: bool | NLogprobs | None = None
+    top_logprobs: NLogprobs | None = None
+    post_sampling_probs: Annotated[
+        bool | None, Meta(description="probabilities as the samplers left them")
+    ] = None
+
+    # How many answers there are.
+    n: Annotated[NChoices | None, Meta(description="answers to each prompt")] = None
+    n_cmpl: Annotated[NChoices | None, Meta(description="as n")] = None
+
     # Where it is computed.
     cache_prompt: bool | None = None
     id_slot: Annotated[Count | None, Meta(description="-1: any")] = None
@@ -171,6 +182,11 @@ class GenerationBody(Struct, kw_only=True):
         if not self.is_chat:
             unbuilt.refuse_tools(self)
         return params.params(self, formats.constraint(self), n_vocab)
+
+    @property
+    def names_form(self) -> bool:
+        """Whether it says what the answer must look like, be it that it may be anything."""
+        return any(getattr(self, name) is not None for name in _FORMS)
 
     @property
     def n_choices(self) -> int:

@@ -4,7 +4,7 @@ from typing import Any
 
 from litestar import HttpMethod, Response, post, route
 
-from corral.backend.api import ignored
+from corral.backend.api import ignored, presetting
 from corral.backend.api import native_render as render
 from corral.backend.api.infill import fill_in
 from corral.backend.api.leaving import unless_gone
@@ -55,7 +55,7 @@ _LOOK = (HttpMethod.GET, HttpMethod.HEAD)
 async def completion(request: AnyRequest) -> Response[Any]:
     """The continuation of raw prompts, in llama-server's shape; a list when there are several."""
     body = await read(request, native_decoder)
-    asked = body.request(n_vocab(request))
+    asked = await presetting.text(request, body, body.request(n_vocab(request)))
     return await _complete(request, body, asked)
 
 
@@ -74,7 +74,7 @@ async def completion(request: AnyRequest) -> Response[Any]:
 async def infill(request: AnyRequest) -> Response[Any]:
     """What belongs between a prefix and a suffix, from a model with tokens for that."""
     body = await read(request, infill_decoder)
-    params = body.params(n_vocab(request))
+    params = await presetting.params(request, body, body.params(n_vocab(request)))
     filled = fill_in(
         service_of(request), body.gap(), max_tokens=params.max_tokens, at="input_prefix"
     )
@@ -162,7 +162,7 @@ async def apply_template(request: AnyRequest) -> Response[bytes]:
     """The prompt that a chat request would be answered from; generates nothing."""
     body = await read(request, template_decoder)
     service = service_of(request)
-    asked = body.request(n_vocab(request))
+    asked = await presetting.chat(request, body, body.request(n_vocab(request)))
     prepared = await service.prepare(asked)
     ignored.note(request.scope, prepared.folded, ignored.FOLDED)
     prompt = prepared.prompt

@@ -7,6 +7,7 @@ from litestar import HttpMethod, Response, post, route
 from litestar.params import FromPath
 from msgspec.structs import replace
 
+from corral.backend.api import presetting
 from corral.backend.api.infill import Gap, fill_in
 from corral.backend.api.leaving import unless_gone
 from corral.backend.api.openai_render import ChatRender, Envelope, TextRender
@@ -57,7 +58,8 @@ def _envelope(prefix: str, choices: Choices) -> Envelope:
 async def chat_completions(request: AnyRequest) -> Response[Any]:
     """The model's next message in a conversation."""
     body = await read(request, chat_decoder)
-    asked, service = body.request(n_vocab(request)), service_of(request)
+    service = service_of(request)
+    asked = await presetting.chat(request, body, body.request(n_vocab(request)))
 
     def render(choices: Choices) -> ChatRender:
         envelope = _envelope("chatcmpl", choices)
@@ -98,7 +100,7 @@ async def completions(request: AnyRequest) -> Response[Any]:
     """The continuation of raw prompts."""
     body = await read(request, completion_decoder)
     service = service_of(request)
-    asked = body.request(n_vocab(request))
+    asked = await presetting.text(request, body, body.request(n_vocab(request)))
     echoed = [await service.as_text(prompt) for prompt in asked.prompts] if body.echo else []
     if body.suffix:
         gaps = [Gap(prefix=prefix, suffix=body.suffix) for prefix in _texts(asked)]
@@ -133,7 +135,7 @@ async def input_tokens(request: AnyRequest) -> Response[bytes]:
     """How many tokens the prompt of a chat request has; generates nothing."""
     body = await read(request, chat_decoder)
     service = service_of(request)
-    asked = body.request(n_vocab(request))
+    asked = await presetting.chat(request, body, body.request(n_vocab(request)))
     return reply(InputTokens(input_tokens=await unless_gone(request, service.count(asked))))
 
 

@@ -18,7 +18,9 @@ from corral.backend.api.wire import ErrorBody
 _ERRORS = {
     400: "The request is malformed, contradicts itself, or asks for what is not built",
     401: "The API key is missing or unknown",
+    403: "It is not to be changed",
     404: "There is no such thing",
+    409: "It was changed meanwhile",
     413: "The body is too large",
     500: "The server failed",
     501: "The server was not started with what this needs",

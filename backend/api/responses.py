@@ -9,7 +9,7 @@ import msgspec
 from litestar import HttpMethod, Response, delete, post, route
 from litestar.params import FromPath
 
-from corral.backend.api import responses_items
+from corral.backend.api import presetting, responses_items
 from corral.backend.api.leaving import unless_gone
 from corral.backend.api.openai_schema import InputTokens
 from corral.backend.api.openapi import WITH_BODY, Operation, Parameter
@@ -61,6 +61,7 @@ async def responses(request: AnyRequest) -> Response[Any]:
     running = Running(request, body)
     earlier, running.items = await _conversation(store_of(request), body, _names(running.suffix))
     asked = body.request([*earlier, *running.items], n_vocab(request), len(earlier))
+    asked = await presetting.chat(request, body, asked)
     start = _at_this_door(service_of(request).chat(asked))
     return await serve(request, body, start, running.render_for, running)
 
@@ -119,6 +120,7 @@ async def input_tokens(request: AnyRequest) -> Response[bytes]:
     body = await read(request, prompt_decoder)
     earlier, items = await _conversation(store_of(request), body, _names("count"))
     asked = body.request([*earlier, *items], n_vocab(request), len(earlier))
+    asked = await presetting.chat(request, body, asked)
     counting = _at_this_door(service_of(request).count(asked))
     return reply(InputTokens(input_tokens=await unless_gone(request, counting)))
 

@@ -123,6 +123,11 @@ class PromptBody(GenerationBody, kw_only=True):
             template_kwargs=self._template_kwargs(),
         )
 
+    @property
+    def names_form(self) -> bool:
+        """As everywhere; ``text.format`` says it too."""
+        return super().names_form or (self.text is not None and self.text.format is not None)
+
     def settings(self, n_vocab: int) -> Params:
         """The settings of the answer; there is none here."""
         return Params()

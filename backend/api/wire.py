@@ -19,7 +19,7 @@ T = TypeVar("T")
 _AT = re.compile(r"^(?P<what>.*) - at (?:`key` in )?`(?P<path>[^`]*)`$", re.DOTALL)
 # What Python's json module writes for a float that is not finite.
 _NO_NUMBER = re.compile(rb'"(?P<name>[A-Za-z_]{1,40})"\s*:\s*-?(?:NaN|Infinity)\b')
-_MISSING = re.compile(r"required field `(?P<name>[^`]+)`")
+_MISSING = re.compile(r"(?:required|unknown) field `(?P<name>[^`]+)`")
 encode = msgspec.json.Encoder().encode
 
 

@@ -24,8 +24,11 @@ def fit(
     Developers are the system, for templates that do not know them; a call's arguments are objects
     or texts, and content is text, parts, or what stands for nothing. Parts that become one text are
     lines of it, but for those that stand for pictures and sounds (``is_mark``), as in llama-server.
-    Where a message shows one call at most, each gets its own, with its result behind it.
+    Where a message shows one call at most, each gets its own, with its result behind it; where it
+    shows words or calls, words get their own.
     """
+    if can.words == "before":
+        messages = [part for message in messages for part in _words_apart(message)]
     if can.tool_calls and not can.parallel_tool_calls:
         messages = _one_by_one(messages)
     return [_fit(message, can, is_mark) for message in messages]
@@ -52,6 +55,18 @@ def _one_by_one(messages: Sequence[Message]) -> list[Message]:
     return out
 
 
+def speaks_and_calls(message: Message) -> bool:
+    """Whether words stand beside calls in it."""
+    return bool(message.content and message.fields.get("tool_calls"))
+
+
+def _words_apart(message: Message) -> list[Message]:
+    if not speaks_and_calls(message):
+        return [message]
+    words = Message(role=message.role, content=message.content)
+    return [words, replace(message, content=None)]
+
+
 def _is_of(result: Message, call: Any) -> bool:
     """Whether it is what came of a call."""
     id = result.fields.get("tool_call_id")
@@ -65,6 +80,11 @@ def fit_tool(tool: dict[str, Any], can: Capabilities) -> dict[str, Any]:
         return tool
     given = {name: value for name, value in function.items() if value}
     parameters = {"type": "object", "properties": {}} | given.get("parameters", {})
+    if isinstance(properties := parameters["properties"], dict):
+        parameters["properties"] = {
+            name: {"description": "", **about} if isinstance(about, dict) else about
+            for name, about in properties.items()
+        }
     return tool | {"function": {"description": "", **given, "parameters": parameters}}
 
 

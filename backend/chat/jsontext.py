@@ -8,11 +8,11 @@ BLANKS: Final = " \t\n\r"
 _BLANK: Final = re.compile(r"[ \t\n\r]*")
 _INSIDE: Final = re.compile(r'[^"\\\x00-\x1f]+')
 _WORD: Final = re.compile(r"[-+.0-9A-Za-z]+")
-_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
 _HEX: Final = re.compile(r"[0-9A-Fa-f]+")
 #: Longest word (a number, ``true``) looked at as a whole; a longer one is not JSON.
-_MAX_WORD: Final = 4_096
-_ESCAPES: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
+MAX_WORD: Final = 4_096
+ESCAPES: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
 #: What may come next, outside strings and words.
 _VALUE, _FIRST_VALUE, _KEY, _FIRST_KEY, _COLON, _AFTER = range(6)
 
@@ -48,9 +48,10 @@ class JsonScanner:
             pieces.append(piece)
         return at, "".join(pieces)
 
-    def end(self) -> None:
-        """No more text: a number at the top is whole now."""
+    def end(self) -> str:
+        """No more text: a number at the top is whole now; nothing is left to write."""
         self._end_word()
+        return ""
 
     def _string(self, text: str, at: int, end: int) -> tuple[int, str]:
         if self._escape:
@@ -67,7 +68,7 @@ class JsonScanner:
         elif letter == "\\":
             self._escape = letter
         else:
-            return at + 1, _ESCAPES.get(letter) or f"\\u{ord(letter):04x}"
+            return at + 1, ESCAPES.get(letter) or f"\\u{ord(letter):04x}"
         return at + 1, letter
 
     def _escaped(self, text: str, at: int, end: int) -> tuple[int, str]:
@@ -91,7 +92,7 @@ class JsonScanner:
         if more is None:
             self._end_word()
             return at, ""
-        if self._next not in (_VALUE, _FIRST_VALUE) or self._n_word > _MAX_WORD:
+        if self._next not in (_VALUE, _FIRST_VALUE) or self._n_word > MAX_WORD:
             self.is_broken = True
             return at, ""
         self._word.append(more[0])
@@ -103,7 +104,7 @@ class JsonScanner:
             return
         word = "".join(self._word)
         self._word, self._n_word = [], 0
-        if word in ("true", "false", "null") or _NUMBER.fullmatch(word):
+        if word in ("true", "false", "null") or NUMBER.fullmatch(word):
             self._end_value()
         else:
             self.is_broken = True

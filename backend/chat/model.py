@@ -11,12 +11,13 @@ from msgspec.structs import replace
 from corral.backend.chat.capabilities import analyse
 from corral.backend.chat.dialects import choose
 from corral.backend.chat.dialects.base import Dialect
-from corral.backend.chat.dialects.generic import spelled, with_preamble
+from corral.backend.chat.dialects.generic import told, with_preamble
 from corral.backend.chat.dialects.lark import Form, Wish
-from corral.backend.chat.fitting import fit, fit_tool, fold
+from corral.backend.chat.fitting import fit, fit_tool, fold, speaks_and_calls
 from corral.backend.chat.media import Places
 from corral.backend.chat.parser import Parser, Thinks
 from corral.backend.chat.showing import Both, Unread
+from corral.backend.chat.telling import TOOL_VARIABLES
 from corral.backend.chat.template import ChatTemplate
 from corral.backend.chat.types import ChatRequest, Message, Written
 from corral.backend.engine.messages import Constraint, Thinking
@@ -24,7 +25,8 @@ from corral.backend.errors import Refused
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
-    """What a conversation became. ``folded``: what was done to it, see ``fitting.fold``.
+    """What a conversation became. ``folded``: what was done to it, see ``fitting.fold``, and
+    ``words``: what was said beside calls is left out, as the template leaves it out.
     ``is_thinking``: it ends within the reasoning that it goes on with."""
 
     prompt: Written
@@ -76,6 +78,7 @@ class ChatModel:
         self._trusts = trusts
         #: What the template can say.
         self.can = analyse(template)
+        self._is_whole = self.can.tools and self.can.tool_calls and self.can.tool_results
         # What is told in words needs content that is text.
         needs_text = not self.can.tools and self.can.string_content
         self._forms = replace(self.can, typed_content=False) if needs_text else self.can
@@ -97,18 +100,20 @@ class ChatModel:
         messages: Sequence[Message] = fit(
             places.mark(request.messages), self._forms, places.is_mark
         )
-        # A template that knows no tools would drop them, and what was called and answered.
-        messages = [self._spelled(m) if self._is_lost(m) else m for m in messages]
-        if not self.can.tools and request.tools and request.tool_choice != "none":
-            messages = with_preamble(messages, self.dialect.preamble(request.tools))
-            messages = [*fit(messages[:1], self._forms), *messages[1:]]
-        folded: tuple[str, ...] = ()
+        if not self._is_whole:
+            messages = self._told(messages, request, places.is_mark)
+        is_lost = self.can.words == "lost" and any(map(speaks_and_calls, messages))
+        folded: tuple[str, ...] = ("words",) if is_lost else ()
+        if self.can.system_with_user and messages and messages[-1].role != "user":
+            messages, done = fold(messages, replace(self.can, system_role=False))
+            folded = (*folded, *done)
         try:
             prompt = self._write(messages, request, kwargs, goes_on=goes_on)
         except Refused:
-            messages, folded = fold(messages, self.can)
-            if not (self._folds and folded):
+            messages, done = fold(messages, self.can)
+            if not (self._folds and done):
                 raise
+            folded = (*folded, *done)
             prompt = self._write(messages, request, kwargs, goes_on=goes_on)
         prompt = places.find(prompt)
         return Prepared(
@@ -117,8 +122,15 @@ class ChatModel:
             is_thinking=goes_on and _only_thought(request.messages[-1]),
         )
 
-    def _spelled(self, message: Message) -> Message:
-        return fit([spelled(message)], self._forms)[0]
+    def _told(
+        self, messages: Sequence[Message], request: ChatRequest, is_mark: Callable[[str], bool]
+    ) -> list[Message]:
+        """What the template would drop of tools, calls and results, in words."""
+        messages = told(messages, self._is_lost)
+        if not self.can.tools and request.tools and request.tool_choice != "none":
+            words = self.dialect.preamble(request.tools)
+            messages = with_preamble(messages, words, has_system=self.can.system_role)
+        return fit(messages, self._forms, is_mark)
 
     def _is_lost(self, message: Message) -> bool:
         if message.role == "tool":
@@ -146,11 +158,12 @@ class ChatModel:
 
     def _variables(self, request: ChatRequest) -> dict[str, Any]:
         kwargs: dict[str, Any] = dict(request.template_kwargs)
-        if (
-            request.tools and self.can.takes_tools
-        ):  # as transformers does; a variable named outright wins
+        name = self.can.tools_variable
+        needs_none = self.can.needs_tools and name not in self._defaults
+        if self.can.takes_tools and (request.tools or needs_none):
+            # As transformers does; a variable named outright wins.
             tools = [fit_tool(tool.source, self.can) for tool in request.tools]
-            kwargs.setdefault("tools", tools)
+            kwargs.setdefault(name, TOOL_VARIABLES[name](tools))
         if self._budget_of(request) == 0:
             kwargs.setdefault("enable_thinking", False)
         return self._switched(kwargs)

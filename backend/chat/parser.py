@@ -6,7 +6,7 @@ needed. Nothing in it depends on how the text was cut.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Literal, Protocol, TypeAlias
+from typing import ClassVar, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -62,8 +62,10 @@ class Machine(Reader):
 
     White space next to a tag belongs to the tag and is dropped. An undeclared name is a call where
     a tag announces one (the client can tell the model that there is no such tool), and content
-    where nothing does.
+    where nothing does. ``LABEL``: what else stands behind the opening tag of reasoning.
     """
+
+    LABEL: ClassVar[str] = ""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup.controls.intersection((*(setup.think or ()), *setup.wrappers)))
@@ -180,6 +182,8 @@ class Machine(Reader):
         self._blanks.clear()
         yield from self.blanks()
         if (yield from self.next_is(self._think[0])):  # in the prompt, and written once more
+            yield from self.blanks()
+        if self.LABEL and (yield from self.next_is(self.LABEL)):
             yield from self.blanks()
         if (yield from self.until(self._think[1:], self.think)) is None:
             self._flush(Thought)

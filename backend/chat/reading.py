@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from typing import Final, TypeAlias, TypeVar
 
 from corral.backend.chat.jsontext import BLANKS, JsonScanner
+from corral.backend.chat.pythontext import PythonScanner
 from corral.backend.chat.tags import finder
 
 T = TypeVar("T")
@@ -140,7 +141,13 @@ class Reader:
     def json(self, sink: Sink) -> Step[bool]:
         """Reads one JSON value as far as it is one; False: it broke off, or is none. A mark inside
         it counts as its text."""
-        scanner = JsonScanner()
+        return (yield from self._scan(JsonScanner(), sink))
+
+    def literal(self, sink: Sink) -> Step[bool]:
+        """Reads one literal of Python's as ``json`` does, and passes it on as JSON."""
+        return (yield from self._scan(PythonScanner(), sink))
+
+    def _scan(self, scanner: JsonScanner | PythonScanner, sink: Sink) -> Step[bool]:
         while True:
             limit = self._limit()
             end, piece = scanner.scan(self._text, self._at, limit)
@@ -149,12 +156,13 @@ class Reader:
                 sink(piece)
             if not (scanner.is_done or scanner.is_broken) and end == limit:
                 if self._marks and self._marks[0][0] == limit:
-                    _, piece = scanner.scan(tag := self._marks[0][1], 0, len(tag))
+                    end, piece = scanner.scan(tag := self._marks[0][1], 0, len(tag))
                     if not scanner.is_broken:
                         sink(piece)
-                        self._read_mark()
+                        if end:  # else the mark is what ended a number
+                            self._read_mark()
                 elif not (yield from self.more()):
-                    scanner.end()
+                    sink(scanner.end())
                     return scanner.is_done
             if scanner.is_done or scanner.is_broken:
                 return scanner.is_done

@@ -11,6 +11,9 @@ from corral.backend.errors import Refused
 from corral.backend.media import magic
 
 _FRAMES: Final = 16384
+#: Nothing louder is a sound: the widest whole numbers, as some programs write them into WAVs of
+#: floating point. Far above, powers of it are infinite, and what projectors make of them no number.
+_LOUDEST: Final = 2.0**31
 
 
 class SoundLimits(Struct, frozen=True, kw_only=True):
@@ -48,7 +51,8 @@ def verify_sound(data: bytes, *, param: str, rate: int, limits: SoundLimits | No
     if len(samples) > limits.max_s * rate:
         message = f"this {name} is over {limits.max_s} seconds long"
         raise Refused(message, param=param)
-    if not len(samples) or not np.isfinite(samples).all():
+    # Not so for what is no number, either.
+    if not len(samples) or not (np.abs(samples) <= _LOUDEST).all():
         raise Refused(f"this {name} is damaged or holds no sound", param=param)
     return Sound(
         samples=samples.astype("<f4").tobytes(),

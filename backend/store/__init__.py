@@ -1,5 +1,6 @@
-"""Conversations, and answers of the Responses API, on disk."""
+"""Conversations, answers of the Responses API, and presets, on disk."""
 
+from corral.backend.store.presets import Preset, Presets
 from corral.backend.store.records import (
     Call,
     Conversation,
@@ -22,6 +23,8 @@ __all__ = [
     "Message",
     "Outcome",
     "Picture",
+    "Preset",
+    "Presets",
     "Responses",
     "Role",
     "Status",

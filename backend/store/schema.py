@@ -94,6 +94,15 @@ MIGRATIONS = (
         PRIMARY KEY (message_id, version)
     ) STRICT, WITHOUT ROWID;
     """,
+    # What a person has set for requests to name; ``body`` is JSON.
+    """
+    CREATE TABLE preset (
+        name TEXT PRIMARY KEY,
+        version INTEGER NOT NULL,
+        body BLOB NOT NULL,
+        updated_s REAL NOT NULL
+    ) STRICT;
+    """,
 )
 
 

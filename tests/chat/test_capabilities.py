@@ -9,6 +9,7 @@ from msgspec import UNSET
 
 from corral.backend.chat.capabilities import Capabilities, analyse
 from corral.backend.chat.fitting import fit, fit_tool, fold
+from corral.backend.chat.telling import TOOL_VARIABLES
 from corral.backend.chat.template import CHATML, ChatTemplate
 from corral.backend.chat.types import Message
 
@@ -32,7 +33,8 @@ KNOWN = {
     "GLM-4.6": "xxxxxxx.xx.",
     "Kimi-K2-Instruct": "xxxxx...xx.",  # it queues what was called in a list
     "moonshotai-Kimi-K2": "xxxxx...xx.",
-    "HuggingFaceTB-SmolLM3-3B": "x...x.x....",  # its tools have another name
+    "HuggingFaceTB-SmolLM3-3B": "x...x.x....",  # this edit of it knows no tools
+    "fireworks-ai-llama-3-firefunction-v2": "xxxxx....x.",  # its tools are "functions"
     "NousResearch-Hermes-2-Pro-Llama-3-8B-tool_use": "xxxxx....x.",  # renders with tools only
     "CohereForAI-c4ai-command-r-plus-tool_use": "xxxxx....x.",
 }
@@ -48,13 +50,13 @@ def test_a_published_templates_capabilities_are_found(name: str) -> None:
     assert "".join(".x"[bool(can[field])] for field in FIELDS) == KNOWN[name]
 
 
-def test_every_published_template_shows_a_user_but_one_that_wants_another_variable() -> None:
+def test_every_published_template_shows_a_user() -> None:
     mute = [
         path.stem
         for path in sorted(DATA.glob("*.jinja"))
         if not analysed(path.read_text()).string_content
     ]
-    assert mute == ["fireworks-ai-llama-3-firefunction-v2"]
+    assert not mute
 
 
 CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
@@ -136,7 +138,32 @@ def test_a_call_without_words_has_the_content_that_lets_it_show() -> None:
         assert fitted("null", content, "assistant", tool_calls=[CALL]).content is None
         assert fitted("needs text", content, "assistant", tool_calls=[CALL]).content == ""
         assert fitted("objects", content, "assistant", tool_calls=[CALL]).content is UNSET
-    assert fitted("null", "so", "assistant", tool_calls=[CALL]).content == "so"
+    assert fitted("objects", "so", "assistant", tool_calls=[CALL]).content == "so"
+
+
+def test_words_beside_a_call_stand_before_it_where_a_message_shows_only_one_of_both() -> None:
+    fields = {"tool_calls": [CALL], "reasoning_content": "hm"}
+    said = Message(role="assistant", content="so", fields=fields)
+    words, call = fit([said], analysed(CHATS["null"]))
+    assert words == Message(role="assistant", content="so")
+    assert call.content is None and set(call.fields) == {"tool_calls", "reasoning_content"}
+    wordless = Message(role="assistant", content="", fields={"tool_calls": [CALL]})
+    assert len(fit([wordless], analysed(CHATS["null"]))) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "where"),
+    [
+        ("Qwen-Qwen3-0.6B", "beside"),
+        ("openai-gpt-oss-120b", "beside"),
+        ("meta-llama-Llama-3.1-8B-Instruct", "before"),
+        ("deepseek-ai-DeepSeek-R1-Distill-Llama-8B", "before"),
+        ("mistralai-Mistral-Nemo-Instruct-2407", "lost"),  # it wants roles to alternate
+        ("google-gemma-2-2b-it", "beside"),  # calls are written as text there
+    ],
+)
+def test_where_words_beside_a_call_show_is_found(name: str, where: str) -> None:
+    assert analysed((DATA / f"{name}.jinja").read_text()).words == where
 
 
 def test_members_that_are_null_are_left_out() -> None:
@@ -203,9 +230,14 @@ def test_calls_as_openais_clients_send_them_show_in_every_template_that_has_call
     ]
     tools = [{"type": "function", "function": {"name": "weather"}}]
     if can.tool_calls:
-        variables = {"tools": [fit_tool(tool, can) for tool in tools]} if can.takes_tools else {}
+        given = TOOL_VARIABLES[can.tools_variable]([fit_tool(tool, can) for tool in tools])
+        variables = {can.tools_variable: given} if can.takes_tools else {}
         prompt = template.render(
-            fit(turns, can), add_generation_prompt=True, kwargs=variables, keep_null=True
+            fit(turns, can),
+            add_generation_prompt=True,
+            kwargs=variables,
+            trusted={"datetime": "now"},
+            keep_null=True,
         )
         assert "Bern" in prompt.text
         assert "sun" in prompt.text
@@ -225,5 +257,12 @@ def test_a_tool_gets_the_members_that_a_template_reads() -> None:
         "name": "f",
         "parameters": {"type": "object", "properties": {}},
     }
+    about = {"name": "f", "parameters": {"properties": {"a": {"type": "string"}, "b": True}}}
+    made = fit_tool({"type": "function", "function": about}, analysed(picky))
+    assert made["function"]["parameters"] == {
+        "type": "object",
+        "properties": {"a": {"description": "", "type": "string"}, "b": True},
+    }
+    assert about["parameters"] == {"properties": {"a": {"type": "string"}, "b": True}}
     plain = "{{ messages[0].content }}{{ tools | tojson }}"
     assert fit_tool(tool, analysed(plain)) is tool

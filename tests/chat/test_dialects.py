@@ -89,6 +89,8 @@ SPOKEN: dict[str, str] = {
     "Kimi-K2-Thinking": "kimi-k2",
     "moonshotai-Kimi-K2": "kimi-k2",
     "openai-gpt-oss-120b": "harmony",
+    "google-gemma-4-31B-it": "gemma4",
+    "LFM2-8B-A1B": "lfm2",
 }
 
 
@@ -229,7 +231,7 @@ def test_calls_as_the_models_own_template_writes_them_are_read_back(
 
 
 #: Dialects whose templates write arguments one by one.
-WANT_OBJECTS = {"qwen3-coder", "seed-oss", "minimax-m2", "glm", "deepseek-v4"}
+WANT_OBJECTS = {"qwen3-coder", "seed-oss", "minimax-m2", "glm", "deepseek-v4", "gemma4"}
 #: Templates that refuse more than one call.
 SINGLE = {
     "openai-gpt-oss-120b",
@@ -238,7 +240,11 @@ SINGLE = {
     "meta-llama-Llama-3.2-3B-Instruct",
 }
 #: Templates that write no calls, or want variables of their own.
-MUTE = {"fireworks-ai-llama-3-firefunction-v2", "ibm-granite-granite-3.3-2B-Instruct"}
+MUTE = {
+    "fireworks-ai-llama-3-firefunction-v2",
+    "ibm-granite-granite-3.3-2B-Instruct",
+    "LFM2-8B-A1B",
+}
 
 
 def test_without_tools_no_dialect_sees_calls_or_constrains() -> None:
@@ -294,3 +300,99 @@ def test_functionary_s_python_is_code_as_it_is(size: int) -> None:
     _, content, calls = summary([*parts, *parser.finish()])
     assert not content and [name for name, _ in calls] == ["python", "f"] and parser.n_calls == 2
     assert json.loads(calls[0][1]) == {"code": 'print("a\\n")\nx >>= 1 \n'}
+
+
+#: The form of LFM2.5's template.
+LFM = (
+    r"{% macro shown(value) %}{% if value is string %}"
+    r"""{{ "'" + value + "'" }}"""
+    r"{% elif value is mapping %}{{ value | tojson }}{% else %}{{ value | string }}{% endif %}"
+    r"{% endmacro %}{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + (m.content or '') }}"
+    r"{% if m.tool_calls %}{{ '<|tool_call_start|>[' }}{% for c in m.tool_calls %}"
+    r"{{ c.function.name + '(' }}{% for key, value in c.function.arguments.items() %}"
+    r"{{ key + '=' + shown(value) }}{% if not loop.last %}{{ ', ' }}{% endif %}{% endfor %}"
+    r"{{ ')' }}{% if not loop.last %}{{ ', ' }}{% endif %}{% endfor %}"
+    r"{{ ']<|tool_call_end|>' }}{% endif %}{{ '<|im_end|>\n' }}{% endfor %}"
+    r"{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+def test_calls_as_lfm_s_template_writes_them_are_read_back() -> None:
+    assert [d.name for d in DIALECTS[:-1] if d.fits(LFM, frozenset())] == ["lfm2"]
+    template = ChatTemplate(LFM, bos_token="", eos_token="<|im_end|>")
+    arguments = {
+        "city": "São Paulo",
+        "days": 3,
+        "rate": -0.5,
+        "exact": True,
+        "none": None,
+        "units": ["cm", 'it"s', 1, False, {"a": None}],
+        "more": {"a": [1, {"b": "c'd"}], "e": True},
+    }
+    wanted: list[list[Any]] = [["get_weather", arguments], ["g", {}]]
+    calls = [{"function": {"name": name, "arguments": given}} for name, given in wanted]
+    user, answer = _turn(FAMILIES["lfm2"], calls)
+    before = template.render([user], add_generation_prompt=True, kwargs={}).text
+    both = template.render([user, answer], add_generation_prompt=False, kwargs={}).text
+    assert both.startswith(before)
+    parser = reader("lfm2", {})
+    _, content, found = summary([*parser.feed(both[len(before) :]), *parser.finish()])
+    assert [[name, json.loads(text)] for name, text in found] == wanted
+    assert content == "<|im_end|>\n" and parser.n_calls == 2
+
+
+@pytest.mark.parametrize("source", ["{{ messages }}", "List of tools: <|tool_list_start|>["])
+def test_a_template_without_calls_is_lfm_s_if_the_model_has_its_tags(source: str) -> None:
+    tags = frozenset(("<|tool_call_start|>", "<|tool_call_end|>"))
+    assert choose(source, tags).name == "lfm2"
+    assert choose("{{ messages }}", frozenset()).name == "generic"
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_python_s_arguments_arrive_as_they_are_generated(size: int) -> None:
+    answer = "<|tool_call_start|>[write(text='one two three', n=1"
+    parser = reader("lfm2", {})
+    pieces = [answer[i : i + size] for i in range(0, len(answer), size)]
+    fragments = [
+        part.text
+        for piece in pieces
+        for part in parser.feed(piece)
+        if isinstance(part, CallArguments)
+    ]
+    assert "".join(fragments) == '{"text": "one two three", "n": '
+    assert len(fragments) >= 13 // size
+
+
+def test_a_number_of_python_s_ends_where_a_tag_does() -> None:
+    family = FAMILIES["lfm2"]
+    text, marks = in_marks(family, "<|tool_call_start|>[f(n=3<|tool_call_end|>")
+    parser = reader("lfm2", {}, frozenset(family.marks))
+    _, content, calls = summary([*parser.feed(text, marks), *parser.finish()])
+    assert calls == [["f", '{"n": 3']] and parser.n_calls == 0
+    assert content == "<|tool_call_end|>"
+
+
+#: What Llama 3 writes behind its tag: the answer, and its calls with and without a tool that runs
+#: Python.
+PYTHON_TAG: list[tuple[str, list[list[Any]], list[list[Any]] | None]] = [
+    ('brave_search.call(query="x")', *[[["brave_search", {"query": "x"}]]] * 2),
+    ("wolfram_alpha.call(query='2^10')<|eom_id|>", *[[["wolfram_alpha", {"query": "2^10"}]]] * 2),
+    ("print(1)\nx = 'é'", [["python", {"code": "print(1)\nx = 'é'"}]], None),
+    ("brave.call(q=1)", [["python", {"code": "brave.call(q=1)"}]], [["brave", {"q": 1}]]),
+]
+
+
+@pytest.mark.parametrize("size", [1, 4, 1000])
+@pytest.mark.parametrize("runs", [True, False])
+@pytest.mark.parametrize("row", PYTHON_TAG, ids=lambda row: row[0])
+def test_behind_llama_s_tag_stand_builtin_calls_or_code(size: int, runs: bool, row: Any) -> None:
+    code, with_runner, without = row
+    answer, wanted = f"<|python_tag|>{code}", with_runner if runs else without
+    tools = tuple(tool for tool in TOOLS if runs or tool.name != "python")
+    family = replace(FAMILIES["llama3"], new_id=lambda i, name: f"id_{i}")
+    parser = family.parser(Wish(tools=tools, thinks="may"), frozenset())
+    pieces = [answer[i : i + size] for i in range(0, len(answer), size)]
+    parts = [part for piece in pieces for part in parser.feed(piece)]
+    _, content, calls = summary([*parts, *parser.finish()])
+    assert [[name, json.loads(text)] for name, text in calls] == (wanted or [])
+    assert content == ("" if wanted else answer)

@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
 
+from corral.backend.chat.telling import TOOL_VARIABLES
 from corral.backend.chat.template import ChatTemplate
 from corral.backend.chat.types import Message
 from corral.backend.errors import Refused
@@ -153,6 +154,10 @@ TOOLS = [
 VARIABLES: dict[str, dict[str, Any]] = {
     "plain": {},
     "tools": {"tools": TOOLS},
+    "tools under other names": {
+        name: TOOL_VARIABLES[name](TOOLS) for name in ("xml_tools", "functions")
+    }
+    | {"datetime": "Jan 01 2030"},
     "no thinking": {"enable_thinking": False, "thinking": False},
     "thinking": {"enable_thinking": True, "thinking": True, "reasoning_effort": "high"},
     "dates": {"date_string": "01 Jan 2030", "datetime": "Jan 01 2030"},

@@ -165,7 +165,7 @@ async def test_a_refusal_is_kept_with_the_message_it_met(
     await reply.ended.wait()
     kept = await store.message(reply.id)
     assert kept.outcome == Outcome(status="error", error=shown)
-    assert views.turn(kept).can_retry
+    assert views.turn(kept).again == "Retry"
 
 
 async def test_an_error_in_the_middle_keeps_the_text_before_it(

@@ -1,64 +1,14 @@
 """The web UI over HTTP: headers, who may send forms, files, and streams."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-import httpx
 import pytest
-from litestar import Litestar
 
-from corral.backend.app import create_app
-from corral.backend.pool import Pool
-from corral.backend.service import Service
-from corral.backend.settings import Settings
-
-
-class Client(httpx.AsyncClient):
-    """Talks to the application in this loop; an answer is there when it is complete."""
-
-    def __init__(self, app: Litestar) -> None:
-        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-        super().__init__(transport=transport, base_url="http://127.0.0.1:8080")
-        self.app = app
-
-
+#: See ``conftest``.
+Client: TypeAlias = Any
 HTMX = {"hx-request": "true"}
 HUGE = (f"/m/{10**26}/retry", f"/g/{10**26}/stop")
-
-
-async def open_client(settings: Settings) -> AsyncIterator[Client]:
-    service = Service(settings, Pool(settings))
-    app = create_app(settings, service)
-    up, done = asyncio.Event(), asyncio.Event()
-
-    async def live() -> None:
-        # In one task from start to end, as a server does it.
-        async with app.lifespan():
-            up.set()
-            await done.wait()
-
-    task = asyncio.create_task(live())
-    await up.wait()
-    await service.until_loaded()
-    async with Client(app) as client:
-        yield client
-    done.set()
-    await task
-
-
-@pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[Client]:
-    async for client in open_client(Settings(fake=True, data_dir=tmp_path, n_ctx=1024)):
-        yield client
-
-
-@pytest.fixture
-async def locked(tmp_path: Path) -> AsyncIterator[Client]:
-    settings = Settings(fake=True, data_dir=tmp_path, n_ctx=1024, api_keys=("sesame",))
-    async for client in open_client(settings):
-        yield client
 
 
 async def say(client: Client, text: str) -> str:
@@ -79,6 +29,7 @@ async def stream(client: Client, gid: int) -> str:
         ("GET", "/", {}, 200),
         ("GET", "/login", {}, 303),
         ("GET", "/status", {}, 200),
+        ("GET", "/strip", {}, 200),
         ("GET", "/c/none", {}, 404),
         ("POST", "/c", {}, 400),
         ("POST", "/c", HTMX, 400),
@@ -171,7 +122,7 @@ async def test_a_browser_that_is_lost_gets_a_page_and_a_program_gets_json(
     assert ("content-security-policy" in answer.headers) is is_page
 
 
-@pytest.mark.parametrize("path", ["/", "/login"])
+@pytest.mark.parametrize("path", ["/", "/login", "/status"])
 async def test_head_answers_as_get_does(client: Client, locked: Client, path: str) -> None:
     for site, headers in ((client, {}), (locked, {}), (locked, {"accept": "text/html"})):
         get = await site.get(path, headers=headers, follow_redirects=False)
@@ -266,6 +217,30 @@ async def test_a_stream_of_nothing_is_not_found(client: Client, path: str) -> No
     assert (await client.get(path)).status_code == 404
 
 
+async def test_the_status_page_answers_while_the_engine_is_held_and_has_nobodys_words(
+    client: Client,
+) -> None:
+    service = client.app.state.service
+    await service.control({"hold": "prefill"})
+    path = await say(client, "Only for the one who wrote it " * 9)
+    reply = client.app.state.site.live.get(2)
+    while reply.phase != "reading":
+        await reply.changed(reply.version, 5)
+    now = (await client.get("/status/now")).text
+    assert "<!doctype" not in now and "1 of 4 busy" in now and "to read" in now
+    assert "Only for" not in now
+    listed, _, shown = (await client.get("/status")).text.partition("<main")
+    assert "Only for" in listed and "1 of 4 busy" in shown and "Only for" not in shown
+    await service.control({"hold": None})
+    await client.post(f"{path}/delete", follow_redirects=False)
+
+
+async def test_a_status_page_that_stands_still_asks_for_nothing(client: Client) -> None:
+    moving, still = [(await client.get(f"/status{q}")).text for q in ("", "?still=1")]
+    for way in ("/status/now", "http-equiv"):
+        assert way in moving and way not in still
+
+
 async def test_text_arrives_as_it_was_typed(client: Client) -> None:
     path = await say(client, "\r\n  two\r\n\r\n\tlines <&> \u2603\r\n")
     page = (await client.get(path)).text
@@ -289,18 +264,6 @@ async def test_the_same_action_answers_a_script_with_fragments(client: Client) -
     assert answer.headers["vary"] == "HX-Request"
     assert "<!doctype" not in answer.text
     assert 'hx-sse:connect="/g/2/events"' in answer.text
-
-
-async def test_only_the_last_reply_can_be_tried_again(client: Client) -> None:
-    path = await say(client, "first")
-    await stream(client, 2)
-    await client.post(f"{path}/messages", data={"text": "second"}, follow_redirects=False)
-    await stream(client, 4)
-    answer = await client.post("/m/2/retry", follow_redirects=False)
-    assert answer.status_code == 400
-    answer = await client.post("/m/4/retry", follow_redirects=False)
-    assert (answer.status_code, answer.headers["location"]) == (303, path)
-    await stream(client, 5)
 
 
 async def test_a_title_without_a_word_changes_nothing(client: Client) -> None:

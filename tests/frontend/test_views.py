@@ -95,7 +95,7 @@ def answered(outcome: Outcome, content: str = "text") -> views.Turn:
 def test_a_finished_reply_has_its_figures() -> None:
     turn = answered(Outcome(status="done"))
     assert turn.figures == "486 tok · 38.2 tok/s · first after 0.41 s"
-    assert not turn.can_retry and not turn.note
+    assert turn.again == "Regenerate" and not turn.note
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from typing import Final
 from corral.backend.chat.dialects.base import Dialect
 from corral.backend.chat.dialects.deepseek import DeepSeek, DeepSeekR1
 from corral.backend.chat.dialects.functionary import Functionary, Functionary32
+from corral.backend.chat.dialects.gemma4 import Gemma4
 from corral.backend.chat.dialects.generic import Generic
 from corral.backend.chat.dialects.harmony import Harmony
 from corral.backend.chat.dialects.hermes import Hermes
@@ -13,6 +14,7 @@ from corral.backend.chat.dialects.kimi import Kimi
 from corral.backend.chat.dialects.lists import LISTS
 from corral.backend.chat.dialects.llama import Llama3
 from corral.backend.chat.dialects.mistral import Mistral, MistralNemo
+from corral.backend.chat.dialects.pythonic import Pythonic
 from corral.backend.chat.dialects.tagged import TAGGED
 
 #: In the order in which they are asked.
@@ -27,8 +29,10 @@ DIALECTS: Final[tuple[Dialect, ...]] = (
     DeepSeekR1(),
     Kimi(),
     Harmony(),
+    Gemma4(),
     *LISTS,
     *TAGGED,
+    Pythonic(),
     Generic(),
 )
 

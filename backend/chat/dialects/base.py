@@ -1,5 +1,6 @@
 """What a dialect is, and the ids of calls."""
 
+import json
 import secrets
 import string
 from collections.abc import Callable
@@ -13,6 +14,10 @@ from corral.backend.chat.types import Tool
 from corral.backend.engine.messages import Constraint
 
 _ALPHANUMERIC: Final = string.ascii_letters + string.digits
+_ABOUT: Final = """You can call functions. Their signatures, as JSON Schema:
+<tools>
+{signatures}
+</tools>"""
 
 
 class Dialect(Protocol):
@@ -53,7 +58,7 @@ class Dialect(Protocol):
         ...
 
     def preamble(self, tools: tuple[Tool, ...]) -> str:
-        """What the system message must say of the tools; empty: the template says it."""
+        """What the system message says of the tools where the template does not."""
         ...
 
 
@@ -124,5 +129,10 @@ class Family(Struct, frozen=True, kw_only=True):
         return self.write(Lark(wish, self.think)) if wish.calls else None
 
     def preamble(self, tools: tuple[Tool, ...]) -> str:
-        """See ``Dialect``."""
-        return ""
+        """See ``Dialect``. How to call them is what the model was trained on."""
+        return _ABOUT.format(signatures=signatures(tools))
+
+
+def signatures(tools: tuple[Tool, ...]) -> str:
+    """Tools as JSON, one a line."""
+    return "\n".join(json.dumps(tool.source, ensure_ascii=False) for tool in tools)

@@ -4,10 +4,9 @@ separator and its arguments; before V3.1 as ``function``, a separator, a name, a
 Most of their templates write calls and show no tools, so that the system message has to.
 """
 
-import json
 from typing import ClassVar, Final
 
-from corral.backend.chat.dialects.base import Family
+from corral.backend.chat.dialects.base import Family, signatures
 from corral.backend.chat.dialects.jsoncalls import JsonMachine
 from corral.backend.chat.dialects.lark import Lark
 from corral.backend.chat.parser import Machine, Step
@@ -79,9 +78,8 @@ class DeepSeek(Family, frozen=True, kw_only=True):
 
     def preamble(self, tools: tuple[Tool, ...]) -> str:
         """See ``Dialect``."""
-        signatures = "\n".join(json.dumps(tool.source, ensure_ascii=False) for tool in tools)
         call = "".join((_ALL, _ONE, *self.pieces(), _ONE_END, _ALL_END))
-        return _ABOUT.format(signatures=signatures, call=call)
+        return _ABOUT.format(signatures=signatures(tools), call=call)
 
     def pieces(self) -> tuple[str, ...]:
         """A call as it is written between its tags."""

@@ -3,9 +3,12 @@ Hermes does, which is the form that small models find most often in what they we
 
 import contextlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
+from corral.backend.chat.dialects.base import signatures
 from corral.backend.chat.dialects.hermes import Hermes
 from corral.backend.chat.types import Message, Tool
 
@@ -30,18 +33,39 @@ class Generic(Hermes, frozen=True, kw_only=True):
 
     def preamble(self, tools: tuple[Tool, ...]) -> str:
         """See ``Dialect``."""
-        signatures = "\n".join(json.dumps(tool.source, ensure_ascii=False) for tool in tools)
-        return _ABOUT.format(signatures=signatures)
+        return _ABOUT.format(signatures=signatures(tools))
 
 
-def with_preamble(messages: Sequence[Message], preamble: str) -> list[Message]:
-    """A conversation whose system message says this too."""
-    if not preamble:
-        return list(messages)
-    if messages and messages[0].role == "system" and isinstance(messages[0].content, str | list):
-        content = _around("", messages[0].content, f"\n\n{preamble}")
-        return [Message(role="system", content=content, fields=messages[0].fields), *messages[1:]]
+def with_preamble(
+    messages: Sequence[Message], preamble: str, *, has_system: bool = True
+) -> list[Message]:
+    """A conversation whose system message says this too; without such messages the first one,
+    if it is the user's."""
+    first = messages[0] if messages else None
+    if first is not None and isinstance(first.content, str | list):
+        if first.role == "system":
+            content = _around("", first.content, f"\n\n{preamble}")
+            return [replace(first, content=content), *messages[1:]]
+        if first.role == "user" and not has_system:
+            content = _around(f"{preamble}\n\n", first.content, "")
+            return [replace(first, content=content), *messages[1:]]
     return [Message(role="system", content=preamble), *messages]
+
+
+def told(messages: Sequence[Message], is_lost: Callable[[Message], bool]) -> list[Message]:
+    """A conversation in which messages that a template would lose are spelled, see ``spelled``;
+    results in a row are one message of the user's."""
+    out = list[Message]()
+    results = False
+    for message in messages:
+        is_result = message.role == "tool" and is_lost(message)
+        shown = spelled(message) if is_lost(message) else message
+        if is_result and results:
+            out[-1] = replace(shown, content=_joined(out[-1].content, shown.content))
+        else:
+            out.append(shown)
+        results = is_result
+    return out
 
 
 def spelled(message: Message) -> Message:
@@ -64,8 +88,19 @@ def _around(
 ) -> str | list[dict[str, Any]]:
     if isinstance(content, str):
         return before + content + after
-    parts = [{"type": "text", "text": before}] if before else []
-    return [*parts, *content, {"type": "text", "text": after}]
+    return [*_parts(before), *content, *_parts(after)]
+
+
+def _joined(one: Any, other: Any) -> str | list[dict[str, Any]]:
+    if isinstance(one, str) and isinstance(other, str):
+        return f"{one}\n{other}"
+    return [*_parts(one), *_parts("\n"), *_parts(other)]
+
+
+def _parts(content: Any) -> list[dict[str, Any]]:
+    if isinstance(content, list):
+        return content
+    return [{"type": "text", "text": content}] if content else []
 
 
 def _call(call: Any) -> str:

@@ -75,15 +75,18 @@ def _call(lark: Lark, form: Form, tool: Tool, i: int, at: int = 0) -> str:
     place = f"tools[{lark.wish.first + i}].function.parameters"
     pieces = [lark.tag(form.call[0])] if form.call[0] and not at else []
     pieces.append(lark.text(tool.name + form.call[1]))
-    pieces += [_argument(lark, form, *one) for one in _parameters(tool, place)]
+    pieces += [_argument(lark, form, *one) for one in parameters(tool, place)]
     pieces.append('"\\n"?')
     if form.call_end:
         pieces.append(lark.tag(form.call_end))
     return lark.rule(f"call_{i}_{at}", " ".join(pieces))
 
 
-def _parameters(tool: Tool, place: str) -> Iterator[tuple[str, Schema, Schema, str, bool]]:
-    """Name, schema, root, place, and whether it must be there, in the order declared."""
+def parameters(
+    tool: Tool, place: str, unwritable: str = '"<>\n'
+) -> Iterator[tuple[str, Schema, Schema, str, bool]]:
+    """Name, schema, root, place, and whether it must be there, in the order declared. Raises
+    Refused for what cannot be enforced one by one, and for names with ``unwritable`` letters."""
     root = tool.parameters
     properties, required = root.get("properties", {}), root.get("required", ())
     if tool.strict is not False:
@@ -94,7 +97,7 @@ def _parameters(tool: Tool, place: str) -> Iterator[tuple[str, Schema, Schema, s
         raise _refused(place)
     for name in (*properties, *(name for name in required if name not in properties)):
         at = f"{place}.properties.{name}"
-        if not isinstance(name, str) or not name or set(name) & set('"<>\n'):
+        if not isinstance(name, str) or not name or set(name) & set(unwritable):
             raise _refused(at)
         must = name in required and tool.strict is not False
         schema = {} if tool.strict is False else properties.get(name, {})

@@ -17,6 +17,11 @@ from corral.backend.engine.llama.native import DecodeFailed, KvFull, LoadError, 
 from corral.backend.engine.media import BadMedia, Item, Part, item_tokens
 from corral.backend.engine.messages import Media
 
+#: A sound, or what follows in it the last whole _CUT_S, is made this long with silence. llama.cpp
+#: ends the process over one sample (mtmd.cpp), and over parts of a sound that make no two frames.
+_SHORTEST_S = 0.1
+#: Seconds after which some projectors cut a sound.
+_CUT_S = 30
 #: Stands for the one picture or sound in the prompts that libmtmd gets, which hold nothing else.
 _MARKER = b"<__corral_media__>"
 
@@ -90,7 +95,7 @@ class Projector:
             mtmd.mtmd_input_chunks_free(chunks)
 
     def _tokenize(self, media: Media, chunks: Any) -> None:
-        bitmap = _bitmap(media)
+        bitmap = _bitmap(media, self.audio_rate)
         log().errors.clear()  # those of others are none of this one's reasons
         try:
             text = mtmd.mtmd_input_text(_MARKER, len(_MARKER), False, True)
@@ -169,17 +174,25 @@ class Projector:
         mtmd.mtmd_free(self._context)
 
 
-def _bitmap(media: Media) -> Any:
+def _bitmap(media: Media, audio_rate: int) -> Any:
     """A ``mtmd_bitmap`` with the same content; the caller frees it."""
     size = len(media.data)
     if media.kind == "audio":
         assert size > 0 and size % 4 == 0
-        samples = (ctypes.c_float * (size // 4)).from_buffer_copy(media.data)
-        return mtmd.mtmd_bitmap_init_from_audio(size // 4, samples)
+        n = size // 4 + _silence(size // 4, audio_rate)
+        samples = (ctypes.c_float * n)()
+        ctypes.memmove(samples, media.data, size)
+        return mtmd.mtmd_bitmap_init_from_audio(n, samples)
     # The length is not checked there.
     assert 0 < size == 3 * media.width * media.height
     pixels = (ctypes.c_uint8 * size).from_buffer_copy(media.data)
     return mtmd.mtmd_bitmap_init(media.width, media.height, pixels)
+
+
+def _silence(n_samples: int, rate: int) -> int:
+    """Samples of silence that a sound needs behind it."""
+    n_last = n_samples % (_CUT_S * rate)
+    return max(0, int(_SHORTEST_S * rate) - n_last) if n_last else 0
 
 
 def _listen() -> None:

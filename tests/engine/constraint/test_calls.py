@@ -23,6 +23,7 @@ from corral.backend.chat.types import (
     ToolChoice,
 )
 from corral.backend.engine.constraint import BadConstraint
+from corral.backend.errors import Refused
 
 SHORT = {"type": "string", "maxLength": 6}
 SCHEMAS: dict[str, dict[str, Any]] = {
@@ -226,8 +227,11 @@ WRITTEN = {
         "",
     ),
     "functionary-v3.2": ("get_weather\n", ""),
+    "gemma4": ("<|tool_call>call:get_weather", "<tool_call|>"),
 }
 GOOD, BAD = '{"city":"Oslo","days":3}', '{"city":"Oslo","days":"three"}'
+#: The same where arguments are not written as JSON.
+OTHERS = {"gemma4": ('{city:<|"|>Oslo<|"|>,days:3}', '{city:<|"|>Oslo<|"|>,days:<|"|>three<|"|>}')}
 
 
 @pytest.mark.parametrize("which", WRITTEN)
@@ -238,9 +242,10 @@ def test_a_call_as_the_template_writes_it_matches_and_another_name_or_type_does_
     kit, family, controls = _setup(new_kit, which.split("'")[0], are_tokens)
     start = _start(kit, family, controls, Wish(tools=TOOLS, choice=choice, thinks="no"))
     front, behind = WRITTEN[which]
-    whole = kit.after(start, _closing(kit, "", front + GOOD + behind, controls))
+    good, bad = OTHERS.get(which, (GOOD, BAD))
+    whole = kit.after(start, _closing(kit, "", front + good + behind, controls))
     assert whole is not None and whole.may_stop
-    assert kit.after(start, _closing(kit, "", front + BAD, controls)) is None
+    assert kit.after(start, _closing(kit, "", front + bad, controls)) is None
     other = front.replace("get_weather", "get_wether") + "{"
     assert kit.after(start, _closing(kit, "", other, controls)) is None
 
@@ -294,3 +299,125 @@ def test_a_token_inside_a_tag_is_a_token_in_the_grammar_too(new_kit: Any, choice
     assert kit.after(start, tokens(head + city.replace("Oslo", "Trondheim"))) is None  # too long
     _, names = _read(kit, family, controls, wish, walk)
     assert names == ["get_weather"]
+
+
+PYTHON = Tool(
+    name="f",
+    parameters={
+        "type": "object",
+        "properties": {
+            "text": {"type": "string"},
+            "short": {"type": "string", "minLength": 1, "maxLength": 3},
+            "unit": {"enum": ["it's", "\\", 5]},
+            "date": {"type": "string", "format": "date"},
+            "on": {"type": "boolean"},
+            "maybe": {"type": ["string", "null"]},
+            "yes": {"type": "boolean", "const": True},
+            "n": {"type": "integer", "maximum": 9},
+            "list": {"type": "array", "items": {"$ref": "#/$defs/one"}},
+        },
+        "required": ["text"],
+        "$defs": {"one": {"type": "string", "maxLength": 1}},
+    },
+)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "may"),
+    [
+        ("text='Oslo'", True),
+        ('text="Oslo"', True),
+        (r"text='it\'s \"\n\\', short='日\'b'", True),
+        ('text="it\'s"', True),
+        ("text='two\nlines', on=True, n=3", True),
+        ("text='', on=false, maybe=None, yes=true, list=[\"a\"]", True),
+        (r"text='', unit='it\'s'", True),
+        (r"text='', unit='\\', maybe='a'", True),
+        ('text="", unit=5, date="2024-02-03", maybe="a", n=-1', True),
+        ("text='', maybe=null", True),
+        ("short='abc'", False),  # text is required
+        ("", False),
+        ("text=Oslo", False),
+        ("text=1", False),
+        ("text=None", False),
+        (r"text='\d'", False),  # what a backslash means there is not certain
+        ("text='', short=''", False),
+        ("text='', short='abcd'", False),
+        ("text='', unit='its'", False),
+        ('text="", date="2024-02-33"', False),
+        ("text='', yes=False", False),
+        ("text='', on=None", False),
+        ("text='', n=10", False),
+        ('text="", list=["ab"]', False),
+        ("text='', text=''", False),
+        ("text='', other=1", False),
+        ("text='' n=1", False),
+        ("text='',", False),
+    ],
+)
+def test_python_s_arguments_match_their_schemas(
+    new_kit: Any, arguments: str, may: bool, are_tokens: bool
+) -> None:
+    kit, family, controls = _setup(new_kit, "lfm2", are_tokens)
+    wish = Wish(tools=(PYTHON,), thinks="no")
+    answer = f"<|tool_call_start|>[f({arguments})]<|tool_call_end|>"
+    tokens = _closing(kit, "", answer, controls)
+    for choice in ("auto", "required"):
+        state = kit.after(_start(kit, family, controls, replace(wish, choice=choice)), tokens)
+        assert (state is not None and state.may_stop) == may
+    if may:
+        parser = family.parser(wish, controls)
+        parts = [*parser.feed(*kit.said(tokens)), *parser.finish()]
+        text = "".join(part.text for part in parts if isinstance(part, CallArguments))
+        jsonschema.validate(json.loads(text), PYTHON.parameters)
+        assert parser.n_calls == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "may"),
+    [
+        ("[get_weather(city='Oslo', days=3), nested(list=[], inner={\"b\": 1})]", True),
+        ("[größe(unit='日本')]", True),
+        ("[get_wether(city='Oslo')]", False),
+        ("[get_weather(days=3)]", False),
+        ("[nested(list=[])]", False),
+        ("[get_weather(city='Oslo' , days='3')]", False),
+        ("get_weather(city='Oslo')", False),
+        ("[]", False),
+    ],
+)
+def test_calls_as_lfm_writes_them_match_and_others_do_not(
+    new_kit: Any, answer: str, may: bool, are_tokens: bool
+) -> None:
+    kit, family, controls = _setup(new_kit, "lfm2", are_tokens)
+    tokens = _closing(kit, "", f"<|tool_call_start|>{answer}<|tool_call_end|>", controls)
+    for choice in ("auto", "required"):
+        wish = Wish(tools=TOOLS, choice=choice, thinks="no")
+        state = kit.after(_start(kit, family, controls, wish), tokens)
+        assert (state is not None and state.may_stop) == may
+
+
+@pytest.mark.parametrize(
+    ("parameters", "given", "may"),
+    [
+        ({}, "", True),
+        ({}, "a=1, b='x', c={\"d\": []}", True),
+        ({}, "a=1,", False),
+        ({"additionalProperties": False}, "a=1", False),
+        ({"additionalProperties": {"type": "integer"}}, "a=1", True),
+        ({"additionalProperties": {"type": "integer"}}, "a='x'", False),
+    ],
+)
+def test_arguments_that_are_not_declared_are_any_unless_there_may_be_none(
+    kit: Any, parameters: dict[str, Any], given: str, may: bool
+) -> None:
+    wish = Wish(tools=(Tool(name="f", parameters=parameters),), choice="required", thinks="no")
+    start = _start(kit, FAMILIES["lfm2"], frozenset(), wish)
+    assert kit.accepts(start, f"<|tool_call_start|>[f({given})]<|tool_call_end|>") == may
+
+
+def test_a_name_that_python_s_form_cannot_hold_is_refused_by_its_place() -> None:
+    tool = Tool(name="f", parameters={"properties": {"a=b": {}}})
+    with pytest.raises(Refused) as caught:
+        FAMILIES["lfm2"].grammar(Wish(tools=(tool,)), frozenset())
+    assert caught.value.param == "tools[0].function.parameters.properties.a=b"

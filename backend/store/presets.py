@@ -1,0 +1,102 @@
+"""Presets that people have made, by name. What is in one is JSON that the store does not read."""
+
+import sqlite3
+import time
+from pathlib import Path
+
+from msgspec import Struct
+
+from corral.backend.errors import Refused
+from corral.backend.store.database import Database, transaction
+
+
+class Preset(Struct, frozen=True, kw_only=True):
+    """A preset: ``version`` counts its changes from 1 on, ``updated_s`` is Unix seconds."""
+
+    name: str
+    version: int
+    body: bytes
+    updated_s: float
+
+
+class Presets:
+    """The presets of one data folder. ``open`` it before use and ``close`` it after."""
+
+    def __init__(self, folder: Path) -> None:
+        self._database = Database(folder, what="presets")
+        self._run = self._database.run
+
+    async def open(self) -> None:
+        """Opens or makes the file. Raises Broken when the folder cannot be used."""
+        await self._database.open(lambda _: None)
+
+    async def close(self) -> None:
+        """Closes the file."""
+        await self._database.close()
+
+    async def list(self) -> list[Preset]:
+        """All presets by name."""
+        return await self._run(_list)
+
+    async def get(self, name: str) -> Preset:
+        """One preset. Raises Refused not_found."""
+        return await self._run(_get, name)
+
+    async def put(self, name: str, body: bytes, *, version: int | None = None) -> Preset:
+        """Makes a preset, or changes it. ``version`` is the one that the change was made to, 0 when
+        there must be none yet, None when it does not matter. Raises Refused conflict."""
+        return await self._run(_put, name, body, version)
+
+    async def delete(self, name: str, *, version: int | None = None) -> None:
+        """Forgets a preset; ``version`` as in ``put``. Raises Refused not_found and conflict."""
+        await self._run(_delete, name, version)
+
+
+# --- on the store's thread ------------------------------------------------------------------------
+
+
+def _list(db: sqlite3.Connection) -> list[Preset]:
+    return [Preset(**row) for row in db.execute("SELECT * FROM preset ORDER BY name")]
+
+
+def _find(db: sqlite3.Connection, name: str) -> Preset | None:
+    row = db.execute("SELECT * FROM preset WHERE name = ?", (name,)).fetchone()
+    return None if row is None else Preset(**row)
+
+
+def _get(db: sqlite3.Connection, name: str) -> Preset:
+    found = _find(db, name)
+    if found is None:
+        raise Refused(f"There is no preset {name[:100]!r}", kind="not_found")
+    return found
+
+
+def _put(db: sqlite3.Connection, name: str, body: bytes, version: int | None) -> Preset:
+    with transaction(db):
+        _check(_find(db, name), name, version)
+        row = db.execute(
+            "INSERT INTO preset(name, version, body, updated_s) VALUES (?, 1, ?, ?)"
+            " ON CONFLICT(name) DO UPDATE SET"
+            " version = version + 1, body = excluded.body, updated_s = excluded.updated_s"
+            " RETURNING *",
+            (name, body, time.time()),
+        ).fetchone()
+        return Preset(**row)
+
+
+def _delete(db: sqlite3.Connection, name: str, version: int | None) -> None:
+    with transaction(db):
+        _check(_get(db, name), name, version)
+        db.execute("DELETE FROM preset WHERE name = ?", (name,))
+
+
+def _check(found: Preset | None, name: str, version: int | None) -> None:
+    """Raises Refused when somebody else has changed it since."""
+    now = 0 if found is None else found.version
+    if version is None or version == now:
+        return
+    what = f"is at version {now}" if now else "is not there"
+    message = f"version: the preset {name[:100]!r} {what}, not at version {version}"
+    if not version:
+        message = f"version: there is a preset {name[:100]!r} already, at version {now}"
+    raise Refused(message, kind="conflict", param="version")

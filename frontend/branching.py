@@ -1,0 +1,211 @@
+"""Turns that are changed: edited, answered again, continued, branched, forked, deleted.
+
+Each is a form that works by itself; the page's script gets the branch that is shown then.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from litestar import Response, get, post
+from litestar.params import FromPath
+from msgspec.structs import replace
+
+from corral.backend.errors import Refused
+from corral.backend.store import Message
+from corral.frontend import views
+from corral.frontend.actions import BUSY, files_of, text_of
+from corral.frontend.asking import to_request
+from corral.frontend.pages import chat_page, composer, strip_of, turns_of
+from corral.frontend.site import Site
+from corral.frontend.wire import AnyRequest, form_of, go, is_htmx, page, site_of
+
+_EMPTY = "A message without text and pictures cannot be kept"
+
+
+@get("/m/{message_id:int}")
+async def turn(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
+    """A turn as it is: where it stands in its conversation. Raises Refused not_found."""
+    return await _one(request, message_id, is_edited=False)
+
+
+@get("/m/{message_id:int}/edit")
+async def editing(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
+    """A turn as a form. Raises Refused not_found, or conflict while it is written."""
+    return await _one(request, message_id, is_edited=True)
+
+
+async def _one(request: AnyRequest, message_id: int, *, is_edited: bool) -> Response[Any]:
+    site = site_of(request)
+    wanted = await site.store.message(message_id)
+    id = wanted.conversation_id
+    if is_edited and site.live.get(message_id) is not None:
+        raise Refused(BUSY, kind="conflict")
+    if not is_htmx(request):
+        if not is_edited:
+            return go(f"/c/{id}#m-{message_id}")
+        return await chat_page(request, id, editing_id=message_id)
+    _, messages = await site.store.get(id)
+    shown = turns_of(site, messages, site.live.running_in(id), message_id if is_edited else None)
+    found = next((t for t in shown if t.id == message_id), None)
+    if found is None:
+        raise Refused("This message is on another branch now; load the page again to see it")
+    return page(request, "_turn.html", turn=replace(found, has_focus=not is_edited))
+
+
+@post("/m/{message_id:int}/edit", status_code=200)
+async def edit(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
+    """Another text in place; what follows stays. Raises Refused, conflict when the page is
+    behind."""
+    site, text = site_of(request), await text_of(request)
+    version = str((await form_of(request)).get("version", ""))
+    if not (version.isdecimal() and version.isascii() and len(version) < 10):
+        raise Refused("The form lacks the version of the message", param="version")
+    old = await site.store.message(message_id)
+    _check(text, old)
+    await site.store.edit(message_id, int(version), text)
+    return await _shown(request, old.conversation_id, "Saved", focus_id=message_id)
+
+
+@post("/m/{message_id:int}/branch", status_code=200)
+async def branch(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
+    """An alternative with another text: one of the user's is sent. Raises Refused."""
+    site, text = site_of(request), await text_of(request)
+    async with site.live.starting:
+        old = await _at_rest(site, message_id)
+        _check(text, old)
+        if old.role == "assistant":
+            (made,) = await site.store.branch(message_id, text, model=site.service.model_name)
+            return await _shown(request, old.conversation_id, "Saved as a branch", made.id)
+        before = await _before(site, old)
+        files = await files_of(site, [*before, old])
+        said, reply = await site.store.branch(message_id, text, model=site.service.model_name)
+        site.live.start(reply, to_request([*before, said], files))
+    return await _shown(request, old.conversation_id, "Sent; the model is replying", said.id)
+
+
+def _check(text: str, old: Message) -> None:
+    if not text.strip() and not old.pictures:
+        raise Refused(_EMPTY, param="text")
+
+
+@post("/m/{message_id:int}/retry", status_code=200)
+async def retry(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
+    """Another reply beside one that is there, or to what the user said. Raises Refused."""
+    site = site_of(request)
+    async with site.live.starting:
+        old = await _at_rest(site, message_id)
+        asked_id = old.id if old.role == "user" else old.parent_id
+        if asked_id is None:
+            raise Refused("There is nothing that this would be a reply to")
+        asked = await site.store.message(asked_id)
+        history = [*await _before(site, asked), asked]
+        files = await files_of(site, history)
+        new = await site.store.add_reply(asked_id, model=site.service.model_name)
+        site.live.start(new, to_request(history, files))
+    return await _shown(request, old.conversation_id, "The model is replying again", new.id)
+
+
+@post("/m/{message_id:int}/continue", status_code=200)
+async def go_on(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
+    """The last reply goes on where it ended. Raises Refused."""
+    site = site_of(request)
+    async with site.live.starting:
+        old = await _at_rest(site, message_id)
+        _, messages = await site.store.get(old.conversation_id)
+        if not messages or messages[-1].id != message_id:
+            raise Refused("Only the last reply can be continued")
+        if not old.content.strip():
+            raise Refused("There is no text to continue")
+        files = await files_of(site, messages)
+        reply = await site.store.resume_reply(message_id)
+        request_ = replace(to_request(messages, files), continue_final=True)
+        site.live.start(reply, replace(request_, add_generation_prompt=False))
+    return await _shown(request, old.conversation_id, "The model goes on", message_id)
+
+
+@post("/m/{message_id:int}/choose", status_code=200)
+async def choose(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
+    """Shows the branch through a message. Raises Refused."""
+    site = site_of(request)
+    async with site.live.starting:
+        chosen = await _at_rest(site, message_id)
+        await site.store.choose(message_id)
+    return await _shown(request, chosen.conversation_id, "Another alternative", message_id)
+
+
+@post("/m/{message_id:int}/fork", status_code=200)
+async def fork(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
+    """A new conversation from all up to this message. Raises Refused."""
+    site = site_of(request)
+    made = await site.store.fork(message_id)
+    return go(f"/c/{made.id}")
+
+
+@post("/m/{message_id:int}/delete", status_code=200)
+async def delete(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
+    """Takes a message and what follows it out of the tree; it can be put back. Raises Refused."""
+    site = site_of(request)
+    async with site.live.starting:
+        gone = await _at_rest(site, message_id)
+        await site.store.delete_message(message_id)
+    if not is_htmx(request):
+        return go(f"/c/{gone.conversation_id}?deleted={message_id}")
+    return await _shown(request, gone.conversation_id, "Deleted", undo=f"/m/{message_id}/restore")
+
+
+@post("/m/{message_id:int}/restore", status_code=200)
+async def restore(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
+    """Puts back what was deleted with a message. Raises Refused."""
+    site = site_of(request)
+    async with site.live.starting:
+        found = await site.store.restore_message(message_id)
+    return await _shown(request, found.conversation_id, "It is back", message_id)
+
+
+async def _at_rest(site: Site, message_id: int) -> Message:
+    """A message of a conversation in which nobody is replying. Raises Refused."""
+    found = await site.store.message(message_id)
+    if site.live.running_in(found.conversation_id) is not None:
+        raise Refused(BUSY, kind="conflict")
+    return found
+
+
+async def _before(site: Site, message: Message) -> Sequence[Message]:
+    """What comes before a message, from the first."""
+    before: list[Message] = []
+    at = message.parent_id
+    while at is not None:
+        before.insert(0, await site.store.message(at))
+        at = before[0].parent_id
+    return before
+
+
+async def _shown(
+    request: AnyRequest,
+    conversation_id: str,
+    announcement: str,
+    focus_id: int | None = None,
+    *,
+    undo: str = "",
+) -> Response[Any]:
+    """The branch that is shown now."""
+    site = site_of(request)
+    running = site.live.running_in(conversation_id)
+    if not is_htmx(request):
+        # A page that loads itself again does not do so at an address with a fragment.
+        is_still = focus_id is not None and running is None
+        return go(f"/c/{conversation_id}" + (f"#m-{focus_id}" if is_still else ""))
+    current, messages = await site.store.get(conversation_id)
+    turns = await asyncio.to_thread(turns_of, site, messages, running)
+    return page(
+        request,
+        "turns.html",
+        turns=tuple(replace(t, has_focus=t.id == focus_id) for t in turns),
+        rows=views.rows(await site.store.list(), conversation_id),
+        composer=composer(site, current, messages, running),
+        strip=strip_of(site),
+        announcement=announcement,
+        undo=undo,
+        undo_words="Deleted",
+    )

@@ -1,0 +1,1 @@
+"""Pages that show what the server does and let people try its parts; all share one frame."""

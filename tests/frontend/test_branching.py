@@ -1,0 +1,163 @@
+"""Turns that are changed, over HTTP: as forms, and as fragments for the page's script."""
+
+import re
+from typing import Any, TypeAlias
+
+import pytest
+
+#: See ``conftest``.
+Client: TypeAlias = Any
+HTMX = {"hx-request": "true"}
+
+
+async def act(client: Client, path: str, **form: Any) -> Any:
+    """A plain form; where it leads."""
+    answer = await client.post(path, data=form, follow_redirects=False)
+    assert answer.status_code == 303, answer.text
+    await idle(client)
+    return answer.headers["location"]
+
+
+async def idle(client: Client) -> None:
+    live = client.app.state.site.live
+    for reply in list(live._replies.values()):
+        await reply.ended.wait()
+
+
+async def shown(client: Client, path: str) -> list[str]:
+    _, messages = await client.app.state.site.store.get(path.split("/")[2].split("#")[0])
+    return [m.content for m in messages]
+
+
+async def talk(client: Client, *texts: str) -> str:
+    path: str = await act(client, "/c", text=texts[0])
+    for text in texts[1:]:
+        await act(client, f"{path}/messages", text=text)
+    return path
+
+
+async def test_an_edit_keeps_what_follows_and_one_that_is_behind_is_refused(client: Client) -> None:
+    path = await talk(client, "one", "two")
+    form = (await client.get("/m/1/edit")).text
+    assert '<textarea id="e-1"' in form and "one</textarea>" in form
+    version = re.search(r'name="version" value="(\d+)"', form)
+    assert version
+    where = await act(client, "/m/1/edit", text="eins", version=version[1])
+    assert where == f"{path}#m-1"
+    assert await shown(client, path) == ["eins", "one", "two", "two"]
+    late = await client.post("/m/1/edit", data={"text": "uno", "version": version[1]}, headers=HTMX)
+    assert late.status_code == 409 and "changed elsewhere" in late.text
+    assert (await shown(client, path))[0] == "eins"
+
+
+async def test_an_edit_sent_as_a_branch_is_answered_and_both_are_in_reach(client: Client) -> None:
+    path = await talk(client, "one", "two")
+    await act(client, "/m/3/branch", text="three")
+    assert await shown(client, path) == ["one", "one", "three", "three"]
+    page = (await client.get(path)).text
+    assert "Alternative 2 of 2" in page
+    await act(client, "/m/3/choose")
+    assert await shown(client, path) == ["one", "one", "two", "two"]
+    assert "Alternative 1 of 2" in (await client.get(path)).text
+
+
+async def test_another_reply_in_the_middle_leaves_the_rest_on_its_branch(client: Client) -> None:
+    path = await talk(client, "one", "two")
+    await act(client, "/m/2/retry")
+    assert await shown(client, path) == ["one", "one"]
+    await act(client, "/m/2/choose")
+    assert await shown(client, path) == ["one", "one", "two", "two"]
+
+
+async def test_what_the_model_gets_for_a_branch_is_that_branch(client: Client) -> None:
+    await talk(client, "one", "two")
+    sent: list[Any] = []
+    live, start = client.app.state.site.live, client.app.state.site.live.start
+    live.start = lambda message, request: (sent.append(request), start(message, request))[1]
+    await act(client, "/m/3/branch", text="three")
+    await act(client, "/m/2/retry")
+    told = [[(m.role, m.content) for m in r.messages] for r in sent]
+    assert told[0] == [("user", "one"), ("assistant", "one"), ("user", "three")]
+    assert told[1] == [("user", "one")]
+
+
+async def test_a_reply_goes_on_in_place(client: Client) -> None:
+    path = await talk(client, "one two three four five six")
+    await act(client, "/m/2/edit", text="one two", version=1)
+    sent: list[Any] = []
+    live, start = client.app.state.site.live, client.app.state.site.live.start
+    live.start = lambda message, request: (sent.append(request), start(message, request))[1]
+    await act(client, "/m/2/continue")
+    after = await shown(client, path)
+    assert sent[0].continue_final and sent[0].messages[-1].content == "one two"
+    assert after[1].startswith("one two") and len(after[1]) > len("one two")
+    assert len(after) == 2
+
+
+async def test_only_the_last_reply_goes_on(client: Client) -> None:
+    await talk(client, "one", "two")
+    answer = await client.post("/m/2/continue", headers=HTMX)
+    assert answer.status_code == 400 and "Only the last reply" in answer.text
+
+
+async def test_a_fork_is_another_conversation(client: Client) -> None:
+    path = await talk(client, "one", "two")
+    other = await act(client, "/m/2/fork")
+    assert other != path and await shown(client, other) == ["one", "one"]
+    assert await shown(client, path) == ["one", "one", "two", "two"]
+
+
+async def test_a_deletion_is_undone(client: Client) -> None:
+    path = await talk(client, "one", "two")
+    where = await act(client, "/m/3/delete")
+    assert await shown(client, path) == ["one", "one"]
+    page = (await client.get(where)).text
+    assert 'action="/m/3/restore"' in page
+    await act(client, "/m/3/restore")
+    assert await shown(client, path) == ["one", "one", "two", "two"]
+    again = await client.post("/m/3/delete", headers=HTMX)
+    assert 'hx-post="/m/3/restore"' in again.text and "m-3" not in again.text
+
+
+async def test_a_page_that_is_behind_cannot_send(client: Client) -> None:
+    path = await talk(client, "one")
+    assert 'name="after" value="2"' in (await client.get(path)).text
+    await act(client, f"{path}/messages", text="two", after="2")
+    late = await client.post(f"{path}/messages", data={"text": "x", "after": "2"}, headers=HTMX)
+    assert late.status_code == 409 and "gone on elsewhere" in late.text
+    assert len(await shown(client, path)) == 4
+
+
+@pytest.mark.parametrize("what", ["branch", "retry", "continue", "choose", "delete"])
+async def test_nothing_moves_under_a_reply_that_is_written(client: Client, what: str) -> None:
+    path = await talk(client, "one")
+    await client.app.state.service.control({"hold": "decode", "after": 1})
+    await client.post(f"{path}/messages", data={"text": "two"}, follow_redirects=False)
+    answer = await client.post(f"/m/2/{what}", data={"text": "x"}, headers=HTMX)
+    assert answer.status_code == 409 and "still being written" in answer.text
+    await client.app.state.service.control({"hold": None})
+    await idle(client)
+    assert await shown(client, path) == ["one", "one", "two", "two"]
+
+
+async def test_the_tree_shows_every_branch(client: Client) -> None:
+    path = await talk(client, "one", "two")
+    await act(client, "/m/3/branch", text="<three>")
+    page = (await client.get(f"{path}/tree")).text
+    assert page.count('<li class="d') == 6
+    assert "&lt;three&gt;" in page and 'action="/m/3/choose"' in page
+
+
+@pytest.mark.parametrize(
+    "path", [f"/m/{id}/{what}" for id in (99, 10**26) for what in ("edit", "branch", "choose")]
+)
+async def test_a_message_that_is_not_there_is_said(client: Client, path: str) -> None:
+    answer = await client.post(path, data={"text": "x", "version": "1"})
+    assert answer.status_code == 404 and "no such message" in answer.text
+
+
+@pytest.mark.parametrize("version", ["", "x", "-1", "9" * 40, "\N{SUPERSCRIPT TWO}"])
+async def test_an_edit_without_a_version_is_refused(client: Client, version: str) -> None:
+    await talk(client, "one")
+    answer = await client.post("/m/1/edit", data={"text": "x", "version": version}, headers=HTMX)
+    assert answer.status_code == 400 and "version" in answer.text
