@@ -4,7 +4,7 @@ import pytest
 
 from corral.backend.chat.types import Params
 from corral.backend.commandline import parse
-from corral.backend.defaults import effective
+from corral.backend.defaults import effective, settled
 from corral.backend.engine.messages import SAMPLERS, Constraint, Sampling
 from corral.backend.settings import Settings
 
@@ -73,3 +73,26 @@ def test_a_constraint_of_a_flag_holds_where_a_request_brings_none(
     assert effective(Params(), settings, {}).constraint == expected
     own = Constraint("regex", "b")
     assert effective(Params(constraint=own), settings, {}).constraint == own
+
+
+def test_a_presets_value_counts_where_the_request_has_none_and_before_flags() -> None:
+    asked = Params(temperature=0.0, stop=())
+    preset = Params(temperature=0.9, top_k=3, stop=("x",), max_tokens=5)
+    found = effective(settled(asked, preset), parse(["--temp", "0.5", "--top-k", "9"], {}), {})
+    assert (found.sampling.temperature, found.sampling.top_k) == (0.0, 3)
+    assert (found.stop, found.max_tokens) == ((), 5)
+
+
+def test_a_preset_comes_before_the_models_own_values() -> None:
+    found = effective(settled(Params(), Params(top_k=3)), Settings(), RECOMMENDED)
+    assert (found.sampling.top_k, found.sampling.temperature) == (3, 0.3)
+
+
+def test_the_place_of_a_constraint_goes_with_it() -> None:
+    own, other = Constraint("regex", "a"), Constraint("regex", "b")
+    asked = Params(constraint=own, constraint_at="regex")
+    preset = Params(constraint=other, constraint_at="preset.regex")
+    for request, expected in ((asked, asked), (Params(), preset)):
+        assert settled(request, preset) == expected
+    unplaced = settled(Params(constraint=own), preset)
+    assert (unplaced.constraint, unplaced.constraint_at) == (own, None)

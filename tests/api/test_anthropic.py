@@ -116,8 +116,8 @@ def test_system_and_blocks_become_one_conversation(http: httpx.Client) -> None:
     }
     # The fake's template knows no tools: calls and results are told in words.
     said = 'd\n<tool_call>\n{"name": "look", "arguments": {"at": "Rome"}}\n</tool_call>'
-    results = [("user", f"<tool_response>\n{text}\n</tool_response>") for text in ("sun", "")]
-    turns = [("system", "a\nb"), ("user", "c"), ("assistant", said), *results]
+    results = "\n".join(f"<tool_response>\n{text}\n</tool_response>" for text in ("sun", ""))
+    turns = [("system", "a\nb"), ("user", "c"), ("assistant", said), ("user", results)]
     assert n_tokens(http, **body) == prompt_size(*turns, ("user", "e"))
 
 

@@ -55,6 +55,10 @@ def try_out(operation: Any, mode: GenerationMode, names: set[str]) -> None:
             # An answer without a limit would run to the end of the context.
             case.body = {k: v for k, v in case.body.items() if k not in LIMITS}
             case.body["max_tokens"] = 3
-        case.call_and_validate(checks=CHECKS)
+        # The document cannot say that an answer has only the members that were asked for, and
+        # this library reads ``prefixItems`` in answers as what they were before JSON Schema 2020.
+        is_partial = isinstance(case.body, dict) and case.body.get("response_fields")
+        is_beyond = is_partial or case.path.startswith("/presets")
+        case.call_and_validate(checks=CHECKS[:-1] if is_beyond else CHECKS)
 
     check()

@@ -123,8 +123,9 @@ def _python(lark: Lark) -> list[str]:
         names = {*(tool.name for tool in lark.wish.tools), *_BUILTIN}
         calls = "|".join(letters(name + _CALL) for name in sorted(names))
         # What the machine takes for another call.
-        other = rf"[ \t\r\n]*(?:\{{|(?:{calls})[^{NAME}]|$)"
-        found.append(lark.rule("CODE", f"/(?s:.+)/ & ~/{other}(?s:.*)/"))
+        other = rf"[ \t\r\n]*(?:\{{|(?:{calls})[^{NAME}])".replace("/", r"\/")
+        blank = rf"[ \t\r\n]*(?:{calls})?"
+        found.append(lark.rule("CODE", f"/(?s:.+)/ & ~/{other}(?s:.*)/ & ~/{blank}/"))
     return found
 
 

@@ -421,3 +421,39 @@ def test_a_name_that_python_s_form_cannot_hold_is_refused_by_its_place() -> None
     with pytest.raises(Refused) as caught:
         FAMILIES["lfm2"].grammar(Wish(tools=(tool,)), frozenset())
     assert caught.value.param == "tools[0].function.parameters.properties.a=b"
+
+
+def _tool(name: str, argument: str) -> Tool:
+    schema = {"type": "object", "properties": {argument: {"type": "string"}}}
+    return Tool(name=name, parameters={**schema, "required": [argument]})
+
+
+@pytest.mark.parametrize(
+    ("answer", "calls"),
+    [
+        ('brave_search.call(query="x")', ["brave_search"]),
+        ("brave_search.call(query='x')", ["brave_search"]),
+        ("import os\nprint(1 / 2)", ["python"]),
+        ("brave_searchx.call(1)", ["python"]),
+        ('brave_search.call(q="x")', None),
+        ("brave_search.call(query=1)", None),
+        ("brave_search.call(1)", None),
+        ("  {x", None),
+        ("", None),
+    ],
+)
+def test_behind_llama_s_tag_is_a_valid_call_or_code(
+    new_kit: Any, answer: str, calls: list[str] | None, are_tokens: bool
+) -> None:
+    kit, family, controls = _setup(new_kit, "llama3", are_tokens)
+    tools = (_tool("brave_search", "query"), _tool("python", "code"))
+    tokens = _closing(kit, "", f"<|python_tag|>{answer}", controls)
+    for choice in ("auto", "required"):
+        wish = Wish(tools=tools, choice=choice, thinks="no")
+        state = kit.after(_start(kit, family, controls, wish), tokens)
+        assert (state is not None and state.may_stop) == (calls is not None)
+        parser = family.parser(wish, controls)
+        parts = [*parser.feed(*kit.said(tokens)), *parser.finish()]
+        if calls:
+            assert [part.name for part in parts if isinstance(part, CallBegin)] == calls
+            assert parser.n_calls == 1
