@@ -8,7 +8,7 @@ from corral.backend.errors import CorralError
 from corral.frontend import actions, branching, login, pages, pictures, static
 from corral.frontend.site import lifespan
 from corral.frontend.tools import status, tree
-from corral.frontend.wire import failure, framework_failure, own_form, unforeseen
+from corral.frontend.wire import failure, framework_failure, own_form, speak, unforeseen
 
 __all__ = ["error_page", "handlers", "lifespan"]
 
@@ -51,6 +51,7 @@ handlers: list[ControllerRouterHandler] = [
             static.asset,
         ],
         guards=[own_form],
+        before_request=speak,
         exception_handlers={
             CorralError: failure,
             HTTPException: framework_failure,

@@ -11,6 +11,7 @@ from litestar import Litestar
 from corral.backend.service import Service
 from corral.backend.settings import Settings, default_data_dir
 from corral.backend.store import Store
+from corral.frontend import words
 from corral.frontend.assets import Assets
 from corral.frontend.live import Live
 from corral.frontend.tools.history import History
@@ -33,7 +34,10 @@ class Site:
             undefined=jinja2.StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
+            extensions=["jinja2.ext.i18n"],
         )
+        self._templates.globals |= {"_": words._, "gettext": words._, "ngettext": words.ngettext}
+        self._templates.globals["language"] = words.language
         self._templates.globals["root"] = settings.api_prefix
         self._templates.globals["static"] = settings.api_prefix + assets.base
 

@@ -11,11 +11,13 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import BaseRouteHandler
 
 from corral.backend.errors import Broken, CorralError, Refused
+from corral.frontend import words
 from corral.frontend.site import Site
 
 log = logging.getLogger("corral.frontend")
 
 AnyRequest: TypeAlias = Request[Any, Any, Any]
+LANGUAGE_COOKIE = "language"
 LOOK = (HttpMethod.GET, HttpMethod.HEAD)
 
 _POLICY = (
@@ -30,13 +32,19 @@ HEADERS = {
     "x-content-type-options": "nosniff",
     "cross-origin-opener-policy": "same-origin",
     "cache-control": "no-store",
-    "vary": "HX-Request",
+    "vary": "HX-Request, Accept-Language, Cookie",
 }
 
 
 def site_of(request: AnyRequest) -> Site:
     """The site that ``lifespan`` opened."""
     return cast(Site, request.app.state.site)
+
+
+async def speak(request: AnyRequest) -> None:
+    """Before a request is answered: in the reader's language from here on."""
+    accepted = request.headers.get("accept-language", "")
+    words.speak(words.chosen(request.cookies.get(LANGUAGE_COOKIE), accepted))
 
 
 def is_htmx(request: AnyRequest) -> bool:
