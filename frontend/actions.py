@@ -17,13 +17,16 @@ from corral.frontend.reply import Reply
 from corral.frontend.site import Site
 from corral.frontend.uploads import looked_at
 from corral.frontend.wire import AnyRequest, form_of, go, is_htmx, nothing, page, site_of
+from corral.frontend.words import _, later
 
 MAX_TITLE_CHARS = 200
-BUSY = "A reply is still being written here. Wait for it, or stop it first; your text is kept."
-_BEHIND = (
+BUSY = later(
+    "A reply is still being written here. Wait for it, or stop it first; your text is kept."
+)
+_BEHIND = later(
     "This conversation has gone on elsewhere. Load the page again to see it; copy your text before."
 )
-_EMPTY = "Write a message first."
+_EMPTY = later("Write a message first.")
 
 
 async def text_of(request: AnyRequest, field: str = "text") -> str:
@@ -51,18 +54,18 @@ async def _say(request: AnyRequest, conversation_id: str | None) -> Response[Any
     try:
         uploads = [seen.upload for seen in await looked_at(site, await form_of(request))]
         if not text.strip() and not uploads:
-            return await _decline(request, conversation_id, text, _EMPTY, 400)
+            return await _decline(request, conversation_id, text, _(_EMPTY), 400)
         async with site.live.starting:
             begun = await _begin(site, conversation_id, text, uploads, after)
     except CorralError as error:
         return await _decline(request, conversation_id, text, error.message, error.wire.status)
     if begun is None:
-        return await _decline(request, conversation_id, text, BUSY, 409)
+        return await _decline(request, conversation_id, text, _(BUSY), 409)
     said, reply = begun
     id = said.conversation_id
     if not is_htmx(request):
         return go(f"/c/{id}")
-    conversation, _ = await site.store.get(id)
+    conversation, _messages = await site.store.get(id)
     headers = {"hx-push-url": f"/c/{id}"} if conversation_id is None else None
     turns = (views.turn(said), views.turn(reply.message, reply, site.service))
     return await _shown(request, "sent.html", conversation, reply, turns, headers=headers)
@@ -77,9 +80,9 @@ async def _begin(
     if conversation_id is not None:
         if site.live.running_in(conversation_id) is not None:
             return None
-        _, history = await site.store.get(conversation_id)
+        _current, history = await site.store.get(conversation_id)
         if after is not None and after != str(history[-1].id if history else ""):
-            raise Refused(_BEHIND, kind="conflict")
+            raise Refused(_(_BEHIND), kind="conflict")
     files = await files_of(site, history)
     title = views.title_of(text) if text.strip() else uploads[0].picture.name
     id = conversation_id or (await site.store.create(title)).id
@@ -106,7 +109,7 @@ async def _shown(
     headers: dict[str, str] | None = None,
 ) -> Response[str]:
     site = site_of(request)
-    _, messages = await site.store.get(conversation.id)
+    _current, messages = await site.store.get(conversation.id)
     return page(
         request,
         template,

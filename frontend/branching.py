@@ -19,8 +19,9 @@ from corral.frontend.asking import to_request
 from corral.frontend.pages import chat_page, composer, strip_of, turns_of
 from corral.frontend.site import Site
 from corral.frontend.wire import AnyRequest, form_of, go, is_htmx, page, site_of
+from corral.frontend.words import _, later
 
-_EMPTY = "A message without text and pictures cannot be kept"
+_EMPTY = later("A message without text and pictures cannot be kept")
 
 
 @get("/m/{message_id:int}")
@@ -40,16 +41,16 @@ async def _one(request: AnyRequest, message_id: int, *, is_edited: bool) -> Resp
     wanted = await site.store.message(message_id)
     id = wanted.conversation_id
     if is_edited and site.live.get(message_id) is not None:
-        raise Refused(BUSY, kind="conflict")
+        raise Refused(_(BUSY), kind="conflict")
     if not is_htmx(request):
         if not is_edited:
             return go(f"/c/{id}#m-{message_id}")
         return await chat_page(request, id, editing_id=message_id)
-    _, messages = await site.store.get(id)
+    _current, messages = await site.store.get(id)
     shown = turns_of(site, messages, site.live.running_in(id), message_id if is_edited else None)
     found = next((t for t in shown if t.id == message_id), None)
     if found is None:
-        raise Refused("This message is on another branch now; load the page again to see it")
+        raise Refused(_("This message is on another branch now; load the page again to see it"))
     return page(request, "_turn.html", turn=replace(found, has_focus=not is_edited))
 
 
@@ -60,11 +61,11 @@ async def edit(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
     site, text = site_of(request), await text_of(request)
     version = str((await form_of(request)).get("version", ""))
     if not (version.isdecimal() and version.isascii() and len(version) < 10):
-        raise Refused("The form lacks the version of the message", param="version")
+        raise Refused(_("The form lacks the version of the message"), param="version")
     old = await site.store.message(message_id)
     _check(text, old)
     await site.store.edit(message_id, int(version), text)
-    return await _shown(request, old.conversation_id, "Saved", focus_id=message_id)
+    return await _shown(request, old.conversation_id, _("Saved"), focus_id=message_id)
 
 
 @post("/m/{message_id:int}/branch", status_code=200)
@@ -76,17 +77,17 @@ async def branch(request: AnyRequest, message_id: FromPath[int]) -> Response[Any
         _check(text, old)
         if old.role == "assistant":
             (made,) = await site.store.branch(message_id, text, model=site.service.model_name)
-            return await _shown(request, old.conversation_id, "Saved as a branch", made.id)
+            return await _shown(request, old.conversation_id, _("Saved as a branch"), made.id)
         before = await _before(site, old)
         files = await files_of(site, [*before, old])
         said, reply = await site.store.branch(message_id, text, model=site.service.model_name)
         site.live.start(reply, to_request([*before, said], files))
-    return await _shown(request, old.conversation_id, "Sent; the model is replying", said.id)
+    return await _shown(request, old.conversation_id, _("Sent; the model is replying"), said.id)
 
 
 def _check(text: str, old: Message) -> None:
     if not text.strip() and not old.pictures:
-        raise Refused(_EMPTY, param="text")
+        raise Refused(_(_EMPTY), param="text")
 
 
 @post("/m/{message_id:int}/retry", status_code=200)
@@ -97,13 +98,13 @@ async def retry(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]
         old = await _at_rest(site, message_id)
         asked_id = old.id if old.role == "user" else old.parent_id
         if asked_id is None:
-            raise Refused("There is nothing that this would be a reply to")
+            raise Refused(_("There is nothing that this would be a reply to"))
         asked = await site.store.message(asked_id)
         history = [*await _before(site, asked), asked]
         files = await files_of(site, history)
         new = await site.store.add_reply(asked_id, model=site.service.model_name)
         site.live.start(new, to_request(history, files))
-    return await _shown(request, old.conversation_id, "The model is replying again", new.id)
+    return await _shown(request, old.conversation_id, _("The model is replying again"), new.id)
 
 
 @post("/m/{message_id:int}/continue", status_code=200)
@@ -112,16 +113,16 @@ async def go_on(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]
     site = site_of(request)
     async with site.live.starting:
         old = await _at_rest(site, message_id)
-        _, messages = await site.store.get(old.conversation_id)
+        _current, messages = await site.store.get(old.conversation_id)
         if not messages or messages[-1].id != message_id:
-            raise Refused("Only the last reply can be continued")
+            raise Refused(_("Only the last reply can be continued"))
         if not old.content.strip():
-            raise Refused("There is no text to continue")
+            raise Refused(_("There is no text to continue"))
         files = await files_of(site, messages)
         reply = await site.store.resume_reply(message_id)
         request_ = replace(to_request(messages, files), continue_final=True)
         site.live.start(reply, replace(request_, add_generation_prompt=False))
-    return await _shown(request, old.conversation_id, "The model goes on", message_id)
+    return await _shown(request, old.conversation_id, _("The model goes on"), message_id)
 
 
 @post("/m/{message_id:int}/choose", status_code=200)
@@ -131,7 +132,7 @@ async def choose(request: AnyRequest, message_id: FromPath[int]) -> Response[Any
     async with site.live.starting:
         chosen = await _at_rest(site, message_id)
         await site.store.choose(message_id)
-    return await _shown(request, chosen.conversation_id, "Another alternative", message_id)
+    return await _shown(request, chosen.conversation_id, _("Another alternative"), message_id)
 
 
 @post("/m/{message_id:int}/fork", status_code=200)
@@ -151,7 +152,9 @@ async def delete(request: AnyRequest, message_id: FromPath[int]) -> Response[Any
         await site.store.delete_message(message_id)
     if not is_htmx(request):
         return go(f"/c/{gone.conversation_id}?deleted={message_id}")
-    return await _shown(request, gone.conversation_id, "Deleted", undo=f"/m/{message_id}/restore")
+    return await _shown(
+        request, gone.conversation_id, _("Deleted"), undo=f"/m/{message_id}/restore"
+    )
 
 
 @post("/m/{message_id:int}/restore", status_code=200)
@@ -160,14 +163,14 @@ async def restore(request: AnyRequest, message_id: FromPath[int]) -> Response[An
     site = site_of(request)
     async with site.live.starting:
         found = await site.store.restore_message(message_id)
-    return await _shown(request, found.conversation_id, "It is back", message_id)
+    return await _shown(request, found.conversation_id, _("It is back"), message_id)
 
 
 async def _at_rest(site: Site, message_id: int) -> Message:
     """A message of a conversation in which nobody is replying. Raises Refused."""
     found = await site.store.message(message_id)
     if site.live.running_in(found.conversation_id) is not None:
-        raise Refused(BUSY, kind="conflict")
+        raise Refused(_(BUSY), kind="conflict")
     return found
 
 
@@ -207,5 +210,5 @@ async def _shown(
         strip=strip_of(site),
         announcement=announcement,
         undo=undo,
-        undo_words="Deleted",
+        undo_words=_("Deleted"),
     )

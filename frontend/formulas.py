@@ -13,6 +13,7 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
 from corral.frontend.tex import MAX_CHARS, mathml
+from corral.frontend.words import _
 
 CLOSERS = {"$$": "$$", r"\[": r"\]", r"\(": r"\)"}
 # Of 320 px, the narrowest phone, this much fits without scrolling.
@@ -125,7 +126,7 @@ def _block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
         _paragraph(state, start, _paragraph_end(state, line, end) if close >= 0 else line)
         return True
     text = state.getLines(start, line, state.blkIndent, False).strip()
-    inside, _, rest = text[2:].rpartition(CLOSERS[mark])
+    inside, _closer, rest = text[2:].rpartition(CLOSERS[mark])
     state.line = line
     token = state.push("formula_block", "math", 0)
     token.block = True
@@ -208,7 +209,8 @@ def block_html(token: Token) -> str:
 
 def _scrolls(tex: str) -> str:
     """Attributes of what may be wider than the page, so that keys can scroll it."""
-    return ' tabindex="0" role="group" aria-label="Formula"' if len(tex) > _NARROW_CHARS else ""
+    label = _("Formula")
+    return f' tabindex="0" role="group" aria-label="{label}"' if len(tex) > _NARROW_CHARS else ""
 
 
 def add_rules(md: MarkdownIt) -> None:

@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from corral.backend.store import Picture
+from corral.frontend.words import _, number
 
 #: The most a picture takes of a turn, and the least either way, in CSS pixels.
 BOX = (320, 220)
@@ -37,7 +38,7 @@ def shown(picture: Picture) -> Shown:
 
 def chip(picture: Picture, source: str, n_tokens: int) -> Chip:
     """A picture that waits to be sent; ``n_tokens`` 0: not known."""
-    tokens = f"{n_tokens:,} tok" if n_tokens else ""
+    tokens = _("{n} tok").format(n=number(n_tokens)) if n_tokens else ""
     return Chip(name=picture.name, source=source, figures=_figures(picture, tokens))
 
 
@@ -46,7 +47,7 @@ def _size(picture: Picture) -> tuple[int, int]:
 
 
 def _figures(picture: Picture, *more: str) -> str:
-    pixels = f"{picture.width:,} \N{MULTIPLICATION SIGN} {picture.height:,}"
+    pixels = f"{number(picture.width)} \N{MULTIPLICATION SIGN} {number(picture.height)}"
     parts = filter(None, (size(picture.n_bytes), pixels, *more))
     # A line may end between them, not within.
     return " · ".join(part.replace(" ", "\N{NO-BREAK SPACE}") for part in parts)
@@ -59,4 +60,4 @@ def size(n_bytes: int) -> str:
         if value < 999.5:
             break
         value, unit = value / 1000, larger
-    return f"{value:.1f} {unit}" if value < 9.95 and unit != "B" else f"{value:.0f} {unit}"
+    return f"{number(value, 1 if value < 9.95 and unit != 'B' else 0)} {unit}"

@@ -3,6 +3,7 @@
 from msgspec import Struct
 
 from corral.backend.engine.messages import Snapshot
+from corral.frontend.words import _, number
 
 
 class Strip(Struct, frozen=True, kw_only=True):
@@ -16,7 +17,7 @@ class Strip(Struct, frozen=True, kw_only=True):
 
 def speed(per_s: float) -> str:
     """Tokens per second: one decimal while that says something."""
-    return f"{per_s:,.1f}" if per_s < 100 else f"{per_s:,.0f}"
+    return number(per_s, 1 if per_s < 100 else 0)
 
 
 def strip(
@@ -30,21 +31,24 @@ def strip(
     per_s = sum(s.tokens_per_second for s in slots if s.state == "generating")
     waiting = len(snapshot.waiting) if snapshot is not None else 0
     words = {
-        "loading": f"loading {round(load_progress * 100)} %",
-        "restarting": "restarting",
-        "draining": "shutting down",
-        "failed": "model failed",
-        "closed": "closed",
+        "loading": _("loading {percent} %").format(percent=round(load_progress * 100)),
+        "restarting": _("restarting"),
+        "draining": _("shutting down"),
+        "failed": _("model failed"),
+        "closed": _("closed"),
     }
     is_busy = is_replying or state != "ready" or n["idle"] < len(states)
-    label = f"Slots: {n['generating']} generating, {n['reading']} reading prompt, {n['idle']} idle"
+    label = _("Slots: {generating} generating, {reading} reading prompt, {idle} idle").format(**n)
+    if waiting:
+        label += "; " + _("{n} waiting").format(n=waiting)
+    rate = _("{n} tok/s").format(n=speed(per_s)) if per_s else _activity(n)
     return Strip(
         slots=tuple(states),
-        slots_label=label + (f"; {waiting} waiting" if waiting else ""),
-        speed=words.get(state) or (f"{speed(per_s)} tok/s" if per_s else _activity(n)),
+        slots_label=label,
+        speed=words.get(state) or rate,
         every="500ms" if is_busy else "2s",
     )
 
 
 def _activity(n: dict[str, int]) -> str:
-    return "reading" if n["reading"] else "generating" if n["generating"] else "idle"
+    return _("reading") if n["reading"] else _("generating") if n["generating"] else _("idle")

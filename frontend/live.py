@@ -14,9 +14,11 @@ from corral.backend.chat.types import ChatRequest, Finished
 from corral.backend.errors import Broken, CorralError
 from corral.backend.store import Message, Outcome, Store
 from corral.frontend.reply import Generation, Reply
+from corral.frontend.words import _, later
 
 log = logging.getLogger("corral.frontend")
 
+WRONG = later("Something went wrong in the server; see its log")
 #: A running reply is written to disk this often; a crash loses no more.
 FLUSH_S = 1.0
 #: Running replies get this long to end when the server stops.
@@ -100,7 +102,7 @@ class Live:
 
     async def _run(self, reply: Reply) -> None:
         # What stands if anything unforeseen happens below; the task then shows its traceback.
-        outcome = Outcome(status="error", error="Something went wrong in the server; see its log")
+        outcome = Outcome(status="error", error=_(WRONG))
         reply.has_begun = True
         try:
             if reply.is_stopping:
@@ -145,7 +147,7 @@ class Live:
             if time.monotonic() - flushed_s >= FLUSH_S:
                 await self._write(reply.standing(Outcome()))
                 flushed_s = time.monotonic()
-        return Outcome(status="error", error="The answer broke off without an end")
+        return Outcome(status="error", error=_("The answer broke off without an end"))
 
     async def _write(self, message: Message) -> None:
         await self._store.update_reply(message)

@@ -9,6 +9,7 @@ from litestar.datastructures import Cookie
 
 from corral.backend.settings import Settings
 from corral.frontend.wire import LOOK, AnyRequest, go, page
+from corral.frontend.words import _
 
 COOKIE = "corral_key"
 _MAX_AGE_S = 30 * 24 * 3600
@@ -22,7 +23,7 @@ def login_page(request: AnyRequest) -> Response[str] | Response[bytes]:
     return page(
         request,
         "login.html",
-        title="Log in",
+        title=_("Log in"),
         next=_inside(request.query_params.get("next")),
         error="",
     )
@@ -37,8 +38,8 @@ async def login(request: AnyRequest) -> Response[str] | Response[bytes]:
     # All of them, always: the time must tell nothing.
     known = [hmac.compare_digest(key.encode(), k.encode()) for k in settings.keys]
     if not any(known):
-        error = "This key is not known here."
-        return page(request, "login.html", status=401, title="Log in", next=target, error=error)
+        error = _("This key is not known here.")
+        return page(request, "login.html", status=401, title=_("Log in"), next=target, error=error)
     session_value = cast(Callable[[str], str], request.app.state.session_value)
     response = go(target)
     response.set_cookie(

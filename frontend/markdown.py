@@ -21,7 +21,7 @@ from pygments.formatters.html import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 from pygments.util import ClassNotFound
 
-from corral.frontend import formulas, tex
+from corral.frontend import formulas, tex, words
 
 #: Longer code is shown without colours: a lexer's time must not depend on who wrote the reply.
 MAX_COLOURED_CHARS = 50_000
@@ -57,8 +57,8 @@ class _Renderer(RendererHTML):
     """HTML with classes where the standard one has styles. ``env["plain"]``: no colours."""
 
     def fence(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
-        words = tokens[idx].info.split()
-        return _code_box(tokens[idx].content, words[0] if words else "", plain="plain" in env)
+        info = tokens[idx].info.split()
+        return _code_box(tokens[idx].content, info[0] if info else "", plain="plain" in env)
 
     def code_block(
         self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType
@@ -98,7 +98,8 @@ class _Renderer(RendererHTML):
     def table_open(
         self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType
     ) -> str:
-        return '<div class="table" tabindex="0" role="region" aria-label="Table"><table>\n'
+        label = words._("Table")
+        return f'<div class="table" tabindex="0" role="region" aria-label="{label}"><table>\n'
 
     def table_close(
         self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType
@@ -111,23 +112,25 @@ _TASK = re.compile(r"\[([ xX])\][ \t]+(?=\S)")
 
 def _tasks(state: StateCore) -> None:
     """Boxes where the text of list items begins with ``[ ]`` or ``[x]``."""
-    for item, _, words in zip(state.tokens, state.tokens[1:], state.tokens[2:], strict=False):
-        if item.type != "list_item_open" or words.type != "inline" or not words.children:
+    for item, _inline, said in zip(state.tokens, state.tokens[1:], state.tokens[2:], strict=False):
+        if item.type != "list_item_open" or said.type != "inline" or not said.children:
             continue
-        first, found = words.children[0], _TASK.match(words.content)
+        first, found = said.children[0], _TASK.match(said.content)
         if found and first.type == "text":
             first.content = first.content[found.end() :]
             item.attrSet("class", "task")
             box = Token("task", "span", 0, content="" if found[1] == " " else "done")
-            words.children.insert(0, box)
+            said.children.insert(0, box)
 
 
 def _task(
     self: RendererHTML, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType
 ) -> str:
     if tokens[idx].content:
-        return '<span class="box done" role="img" aria-label="Done"></span>'
-    return '<span class="box" role="img" aria-label="To do"></span>'
+        label = words._("Done")
+        return f'<span class="box done" role="img" aria-label="{label}"></span>'
+    label = words._("To do")
+    return f'<span class="box" role="img" aria-label="{label}"></span>'
 
 
 def _align_by_class(
@@ -181,10 +184,11 @@ def _code_box(code: str, language: str, *, plain: bool) -> str:
 def code_frame(language: str) -> tuple[str, str]:
     """The HTML before and after the text of a code block."""
     name = escapeHtml(language[:40])
-    label = f"{name} code" if name else "Code"
+    label = words._("{language} code").format(language=name) if name else words._("Code")
+    copy = words._("Copy")
     head = (
         f'<div class="code"><div class="bar"><span>{name}</span>'
-        '<button type="button" class="copy">Copy</button></div>'
+        f'<button type="button" class="copy">{copy}</button></div>'
         f'<pre tabindex="0" role="region" aria-label="{label}"><code>'
     )
     return head, "</code></pre></div>\n"
@@ -218,7 +222,11 @@ def normalise(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
 
 
-@functools.lru_cache(maxsize=1024)
 def render(text: str) -> str:
-    """The HTML of a whole text: the canonical form."""
+    """The HTML of a whole text: the canonical form, its labels in the reader's language."""
+    return _rendered(text, words.language())
+
+
+@functools.lru_cache(maxsize=1024)
+def _rendered(text: str, _language: str) -> str:
     return clean(MD.render(normalise(text)))

@@ -15,6 +15,7 @@ from corral.frontend.reply import Reply
 from corral.frontend.site import Site
 from corral.frontend.uploads import takes_pictures
 from corral.frontend.wire import LOOK, AnyRequest, page, site_of
+from corral.frontend.words import _, number
 
 
 @route("/", http_method=LOOK, status_code=200)
@@ -72,7 +73,7 @@ async def look(
     # Long conversations take a while to render when nobody has looked at them lately.
     turns = await asyncio.to_thread(turns_of, site, messages, running, editing_id)
     return views.Page(
-        title=current.title if current is not None else "New chat",
+        title=current.title if current is not None else _("New chat"),
         model=site.service.model_name,
         rows=views.rows(listed, None if current is None else current.id),
         turns=turns,
@@ -80,7 +81,7 @@ async def look(
         strip=strip_of(site),
         current=current,
         notice=notice,
-        context=f"{info.n_ctx:,} tokens of context" if info is not None else "",
+        context=_("{n} tokens of context").format(n=number(info.n_ctx)) if info is not None else "",
     )
 
 

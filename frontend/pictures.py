@@ -11,6 +11,7 @@ from corral.frontend import uploads
 from corral.frontend.gallery import chip
 from corral.frontend.live import sentence
 from corral.frontend.wire import HEADERS, LOOK, AnyRequest, form_of, framework_error, page, site_of
+from corral.frontend.words import _
 
 #: For files that came from outside. The style is that of the browser's own viewer.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
@@ -26,7 +27,7 @@ async def attach(request: AnyRequest) -> Response[str]:
     try:
         seen = await uploads.looked_at(site, await form_of(request))
         if not seen:
-            raise Refused("There is no picture here")
+            raise Refused(_("There is no picture here"))
     except (CorralError, HTTPException) as error:
         known = framework_error(request, error) if isinstance(error, HTTPException) else error
         text = sentence(known.message)

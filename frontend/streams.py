@@ -146,7 +146,7 @@ async def follow(site: Site, reply: Reply) -> AsyncIterator[bytes]:
 async def final(site: Site, reply: Message) -> bytes:
     """The end: the whole turn as it will be on every later page, and the composer for the next.
     Raises Refused not_found when its conversation was deleted meanwhile."""
-    _, messages = await site.store.get(reply.conversation_id)
+    _current, messages = await site.store.get(reply.conversation_id)
     siblings = next((m.siblings for m in messages if m.id == reply.id), ())
     html = await asyncio.to_thread(
         site.html,

@@ -16,15 +16,16 @@ from corral.frontend.instruments import Strip, speed
 from corral.frontend.live import Model
 from corral.frontend.markdown import render
 from corral.frontend.reply import Reply
+from corral.frontend.words import _, later, number
 
 TITLE_CHARS = 60
 #: No time left is promised before this; the first chunks say little.
 ETA_AFTER_MS = 500
 
 EXAMPLES = (
-    "Explain how a hash map works, with a small example in Python.",
-    "Write a polite email that moves a meeting from Tuesday to Thursday.",
-    "Compare merge sort and quicksort in a table: time, memory, stability.",
+    later("Explain how a hash map works, with a small example in Python."),
+    later("Write a polite email that moves a meeting from Tuesday to Thursday."),
+    later("Compare merge sort and quicksort in a table: time, memory, stability."),
 )
 
 
@@ -123,7 +124,7 @@ def title_of(text: str) -> str:
     words = "".join(c if unicodedata.category(c)[0] != "C" else " " for c in line).split()
     title = " ".join(words).strip("#*`> ")
     if len(title) <= TITLE_CHARS:
-        return title or "New chat"
+        return title or _("New chat")
     cut = title[:TITLE_CHARS]
     return f"{cut.rsplit(' ', 1)[0] if ' ' in cut[20:] else cut}…"
 
@@ -159,22 +160,22 @@ def turn(
 
 def _again(message: Message, is_last: bool) -> str:
     if message.role == "user":
-        return "Reply" if is_last else ""
-    return "Retry" if message.outcome.status in ("error", "stopped") else "Regenerate"
+        return _("Reply") if is_last else ""
+    return _("Retry") if message.outcome.status in ("error", "stopped") else _("Regenerate")
 
 
 def _said(message: Message) -> Turn:
     pictures = tuple(map(shown, message.pictures))
-    return Turn(id=message.id, role="user", label="You", text=message.content, pictures=pictures)
+    return Turn(id=message.id, role="user", label=_("You"), text=message.content, pictures=pictures)
 
 
 def _replied(message: Message) -> Turn:
     return Turn(
         id=message.id,
         role="assistant",
-        label="Assistant",
+        label=_("Assistant"),
         text=message.content,
-        thought=f"Thought for {_duration(message.figures.thought_ms / 1e3)}",
+        thought=_thought_for(message.figures.thought_ms),
         reasoning=message.reasoning,
         html=render(message.content),
         calls=calls(message.calls),
@@ -189,7 +190,7 @@ def _running(reply: Reply, model: Model) -> Turn:
     return Turn(
         id=reply.id,
         role="assistant",
-        label="Assistant",
+        label=_("Assistant"),
         thought=thought(answer),
         reasoning=answer.reasoning,
         html="".join(answer.document.done),
@@ -203,8 +204,12 @@ def _running(reply: Reply, model: Model) -> Turn:
 def thought(answer: Answer) -> str:
     """The line above the reasoning of a running reply."""
     if answer.is_thinking:
-        return "Thinking…"
-    return f"Thought for {_duration(answer.thought_ms / 1e3)}"
+        return _("Thinking…")
+    return _thought_for(answer.thought_ms)
+
+
+def _thought_for(ms: float) -> str:
+    return _("Thought for {time}").format(time=_duration(ms / 1e3))
 
 
 def calls(made: Sequence[store.Call]) -> tuple[Call, ...]:
@@ -222,14 +227,15 @@ def _laid_out(arguments: str) -> str:
 def _note(message: Message) -> str:
     outcome = message.outcome
     if outcome.status == "stopped":
-        return "Stopped"
+        return _("Stopped")
     if outcome.is_full:
-        return "Cut off: the context is full"
+        return _("Cut off: the context is full")
     if outcome.is_cut:
-        return "Cut off at the limit of tokens"
+        return _("Cut off at the limit of tokens")
     if outcome.status == "done" and not message.content.strip() and not message.calls:
-        after = " after its reasoning" if message.reasoning else ""
-        return f"The model ended its reply{after} without a word"
+        if message.reasoning:
+            return _("The model ended its reply after its reasoning without a word")
+        return _("The model ended its reply without a word")
     return ""
 
 
@@ -250,9 +256,11 @@ def status(reply: Reply, model: Model) -> Status:
     match reply.phase:
         case "loading":
             percent = round(model.load_progress * 100)
-            return Status(f"Loading the model · {percent} %", percent, 100)
+            return Status(
+                _("Loading the model · {percent} %").format(percent=percent), percent, 100
+            )
         case "sending":
-            return Status("Sending to the model")
+            return Status(_("Sending to the model"))
         case "waiting":
             return Status(_waiting(reply, model))
         case "reading":
@@ -265,8 +273,10 @@ def _waiting(reply: Reply, model: Model) -> str:
     generation = reply.generation
     ahead = None if generation is None else model.waiting_ahead(generation.id)
     if ahead is None:
-        return "Reading prompt"
-    return f"Waiting for a slot, {ahead} ahead" if ahead else "Waiting for a slot, next in line"
+        return _("Reading prompt")
+    if not ahead:
+        return _("Waiting for a slot, next in line")
+    return _("Waiting for a slot, {n} ahead").format(n=ahead)
 
 
 def _reading(reply: Reply) -> Status:
@@ -285,7 +295,9 @@ def _reading(reply: Reply) -> Status:
 
 
 def _duration(seconds: float) -> str:
-    return f"{max(1, round(seconds))} s" if seconds < 90 else f"{round(seconds / 60)} min"
+    if seconds < 90:
+        return _("{n} s").format(n=max(1, round(seconds)))
+    return _("{n} min").format(n=round(seconds / 60))
 
 
 def _writing(reply: Reply) -> str:
@@ -305,7 +317,7 @@ def context_use(messages: Sequence[Message], info: ModelInfo | None) -> str:
         return ""
     for m in reversed(messages):
         if m.role == "assistant" and m.figures.n_prompt:
-            return f"{m.figures.n_prompt + m.figures.n_generated:,} / {info.n_ctx:,}"
+            return f"{number(m.figures.n_prompt + m.figures.n_generated)} / {number(info.n_ctx)}"
     return ""
 
 
@@ -313,8 +325,9 @@ def announcement(message: Message) -> str:
     """What a screen reader says when a reply has ended; errors speak for themselves."""
     match message.outcome.status:
         case "stopped":
-            return "Stopped"
+            return _("Stopped")
         case "done":
-            return f"Reply finished, {message.figures.n_generated:,} tokens"
+            n = message.figures.n_generated
+            return _("Reply finished, {n} tokens").format(n=number(n))
         case _:
             return ""

@@ -13,6 +13,7 @@ from litestar.handlers import BaseRouteHandler
 from corral.backend.errors import Broken, CorralError, Refused
 from corral.frontend import words
 from corral.frontend.site import Site
+from corral.frontend.words import _
 
 log = logging.getLogger("corral.frontend")
 
@@ -82,10 +83,12 @@ def nothing() -> Response[None]:
 def failure(request: AnyRequest, error: CorralError) -> Response[str]:
     """An error in place: a notice above the composer, or a page of its own."""
     template = "_notice_partial.html" if is_htmx(request) else "error.html"
-    return page(request, template, status=error.wire.status, message=error.message, title="Error")
+    return page(
+        request, template, status=error.wire.status, message=error.message, title=_("Error")
+    )
 
 
-def own_form(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+def own_form(connection: ASGIConnection[Any, Any, Any, Any], _handler: BaseRouteHandler) -> None:
     """Guard: refuses forms that another site made the browser send. Raises Refused."""
     if connection.scope.get("method") in ("GET", "HEAD", "OPTIONS"):
         return
@@ -98,7 +101,7 @@ def own_form(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler
     else:
         is_own = origin is None or origin.partition("://")[2] == headers.get("host")
     if not is_own:
-        raise Refused("This request comes from another site", kind="forbidden")
+        raise Refused(_("This request comes from another site"), kind="forbidden")
 
 
 async def form_of(request: AnyRequest) -> FormMultiDict:
@@ -106,17 +109,17 @@ async def form_of(request: AnyRequest) -> FormMultiDict:
     try:
         return await request.form()
     except (UnicodeDecodeError, LookupError):
-        raise Refused("The form's text is not UTF-8") from None
+        raise Refused(_("The form's text is not UTF-8")) from None
 
 
 def framework_error(request: AnyRequest, error: HTTPException) -> CorralError:
     """An error of the framework's own, such as a form that is too large, as one of ours."""
     if error.status_code == 413:
         limit = request.app.state.settings.max_body_mb
-        message = f"This is more than the {limit} MiB that the server takes at once"
+        message = _("This is more than the {n} MiB that the server takes at once").format(n=limit)
         return Refused(message, kind="too_large")
     kind = "not_found" if error.status_code == 404 else "invalid"
-    return Refused(error.detail or "This did not work", kind=kind)
+    return Refused(error.detail or _("This did not work"), kind=kind)
 
 
 def framework_failure(request: AnyRequest, error: HTTPException) -> Response[str]:
@@ -127,4 +130,4 @@ def framework_failure(request: AnyRequest, error: HTTPException) -> Response[str
 def unforeseen(request: AnyRequest, error: Exception) -> Response[str]:
     """A fault of ours: the log has it, the page says so."""
     log.error("%s %s failed", request.method, request.scope["path"], exc_info=error)
-    return failure(request, Broken("Something went wrong in the server; see its log"))
+    return failure(request, Broken(_("Something went wrong in the server; see its log")))

@@ -85,6 +85,11 @@ def _(text: str) -> str:
     return str(catalogue(_language.get()).gettext(text)) if text else ""
 
 
+def later(text: str) -> str:
+    """Marks a sentence that is translated where it is shown: ``_`` of a name."""
+    return text
+
+
 def ngettext(one: str, many: str, n: int) -> str:
     """A sentence for ``n`` things; put the number in with ``%`` or ``format`` afterwards."""
     return str(catalogue(_language.get()).ngettext(one, many, n))

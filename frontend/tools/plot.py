@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from corral.frontend.instruments import speed
 from corral.frontend.tools.history import KEPT_S, Sample
+from corral.frontend.words import _, number
 
 WIDTH, HEIGHT = 600, 80
 
@@ -30,8 +31,8 @@ def plots(samples: Sequence[Sample], now_s: float) -> tuple[Plot, ...]:
     """Tokens generated, and prompt tokens read, per second, over the last ``KEPT_S``."""
     seen = [s for s in samples if now_s - s.at_s <= KEPT_S]
     return (
-        _plot("Generated", "generated", [(s.at_s, s.generated) for s in seen], now_s),
-        _plot("Prompts read", "read", [(s.at_s, s.read) for s in seen], now_s),
+        _plot(_("Generated"), "generated", [(s.at_s, s.generated) for s in seen], now_s),
+        _plot(_("Prompts read"), "read", [(s.at_s, s.read) for s in seen], now_s),
     )
 
 
@@ -47,15 +48,14 @@ def _plot(title: str, kind: str, values: list[tuple[float, float]], now_s: float
     if points:
         left, right = (points[i].partition(",")[0] for i in (0, -1))
         area = f"{left},{HEIGHT} {' '.join(points)} {right},{HEIGHT}"
-    label = (
-        f"{title}, tokens per second in the last {KEPT_S // 60} minutes: "
-        f"now {speed(now)}, at most {speed(highest)}"
-    )
+    label = _(
+        "{what}, tokens per second in the last {n} minutes: now {now}, at most {most}"
+    ).format(what=title, n=KEPT_S // 60, now=speed(now), most=speed(highest))
     return Plot(
         title=title,
         label=label,
         now=speed(now),
-        top=f"{top:,.0f}",
+        top=number(top),
         line=" ".join(points),
         area=area,
         kind=kind,

@@ -17,15 +17,21 @@ from corral.frontend.site import Site
 from corral.frontend.tools.frame import tool_page
 from corral.frontend.tools.plot import Plot, plots
 from corral.frontend.wire import LOOK, AnyRequest, page, site_of
+from corral.frontend.words import _, later, ngettext, number
 
 NOTHING = "\N{EN DASH}"
+_DOING = {
+    "idle": later("idle"),
+    "reading": later("reading"),
+    "generating": later("generating"),
+}
 _STATES = {
-    "loading": "Loading the model",
-    "ready": "Ready",
-    "restarting": "Restarting after a crash",
-    "draining": "Shutting down: running answers end, new ones are refused",
-    "failed": "The model could not be loaded",
-    "closed": "Closed",
+    "loading": later("Loading the model"),
+    "ready": later("Ready"),
+    "restarting": later("Restarting after a crash"),
+    "draining": later("Shutting down: running answers end, new ones are refused"),
+    "failed": later("The model could not be loaded"),
+    "closed": later("Closed"),
 }
 
 
@@ -35,7 +41,9 @@ class Slot(Struct, frozen=True, kw_only=True):
 
     id: int
     state: str
+    doing: str
     prompt: str
+    shown_cached: str
     cached: int
     read: int
     to_read: int
@@ -84,7 +92,7 @@ async def status_page(request: AnyRequest) -> Response[str]:
     """The status page; ``?still=1``: it does not move."""
     is_still = bool(request.query_params.get("still"))
     view = look(site_of(request), is_still=is_still)
-    return await tool_page(request, "status", "Status", view)
+    return await tool_page(request, "status", _("Status"), view)
 
 
 @get("/status/now", sync_to_thread=False)
@@ -98,12 +106,12 @@ def look(site: Site, *, is_still: bool = False) -> Status:
     service = site.service
     state, snapshot, info = service.state, service.snapshot, service.info
     groups = (
-        Group("Cache", () if snapshot is None else cache(snapshot)),
-        Group("Since the engine started", () if snapshot is None else totals(snapshot)),
-        Group("Model", () if info is None else model(info)),
+        Group(_("Cache"), () if snapshot is None else cache(snapshot)),
+        Group(_("Since the engine started"), () if snapshot is None else totals(snapshot)),
+        Group(_("Model"), () if info is None else model(info)),
     )
     return Status(
-        state=_STATES.get(state, state),
+        state=_(_STATES.get(state, state)),
         percent=round(service.load_progress * 100) if state == "loading" else None,
         failure=service.failure,
         slots=() if snapshot is None else slots(snapshot.slots, info),
@@ -118,8 +126,11 @@ def load(snapshot: Snapshot, max_queue: int) -> str:
     """How many slots work, and how many requests wait for one."""
     n_busy = sum(slot.state != "idle" for slot in snapshot.slots)
     waiting = len(snapshot.waiting)
-    queue = f"{waiting:,} of at most {max_queue:,} waiting" if waiting else "nobody waits"
-    return f"{n_busy} of {len(snapshot.slots)} busy, {queue}"
+    queue = _("nobody waits")
+    if waiting:
+        queue = _("{n} of at most {most} waiting").format(n=number(waiting), most=number(max_queue))
+    busy = _("{n} of {all} busy").format(n=n_busy, all=len(snapshot.slots))
+    return f"{busy}, {queue}"
 
 
 def slots(rows: Sequence[SlotRow], info: ModelInfo | None) -> tuple[Slot, ...]:
@@ -132,14 +143,16 @@ def slots(rows: Sequence[SlotRow], info: ModelInfo | None) -> tuple[Slot, ...]:
 
 def _slot(row: SlotRow, n_ctx: int) -> Slot:
     used = row.n_processed + row.n_generated
-    generated = f"{row.n_generated:,}" if row.n_generated else NOTHING
+    generated = number(row.n_generated) if row.n_generated else NOTHING
     if row.n_generated and row.max_tokens > 0:
-        generated += f" of {row.max_tokens:,}"
-    use = f"{used:,} of {n_ctx:,}" if n_ctx else f"{used:,}"
+        generated = _of(row.n_generated, row.max_tokens)
+    use = _of(used, n_ctx) if n_ctx else number(used)
     return Slot(
         id=row.id,
         state=row.state,
-        prompt=f"{row.n_processed:,} of {row.n_prompt:,}" if row.n_prompt else NOTHING,
+        doing=_(_DOING.get(row.state, row.state)),
+        prompt=_of(row.n_processed, row.n_prompt) if row.n_prompt else NOTHING,
+        shown_cached=number(row.n_cached),
         cached=row.n_cached,
         read=max(0, row.n_processed - row.n_cached),
         to_read=max(0, row.n_prompt - row.n_processed),
@@ -151,17 +164,29 @@ def _slot(row: SlotRow, n_ctx: int) -> Slot:
     )
 
 
+def _of(n: int, all: int) -> str:
+    return _("{n} of {all}").format(n=number(n), all=number(all))
+
+
+def _tokens(n: int) -> str:
+    return ngettext("{n} token", "{n} tokens", n).format(n=number(n))
+
+
 def cache(snapshot: Snapshot) -> tuple[Fact, ...]:
     """What is remembered, and where. Engines of vectors remember nothing."""
     if not snapshot.cells_total:
         return ()
     percent = round(100 * snapshot.cells_used / snapshot.cells_total)
-    prefixes = "prefix" if snapshot.ram_prefixes == 1 else "prefixes"
+    n = snapshot.ram_prefixes
+    prefixes = ngettext("{n} prefix", "{n} prefixes", n).format(n=number(n))
+    use = _("{n} of {all} tokens").format(
+        n=number(snapshot.cells_used), all=number(snapshot.cells_total)
+    )
     return (
-        Fact("In use", f"{snapshot.cells_used:,} of {snapshot.cells_total:,} tokens ({percent} %)"),
-        Fact("Kept for later prompts", f"{snapshot.cells_cached:,} tokens"),
-        Fact("In host memory", f"{snapshot.ram_prefixes:,} {prefixes}, {size(snapshot.ram_bytes)}"),
-        Fact("On disk", size(snapshot.disk_bytes)),
+        Fact(_("In use"), f"{use} ({percent} %)"),
+        Fact(_("Kept for later prompts"), _tokens(snapshot.cells_cached)),
+        Fact(_("In host memory"), f"{prefixes}, {size(snapshot.ram_bytes)}"),
+        Fact(_("On disk"), size(snapshot.disk_bytes)),
     )
 
 
@@ -171,44 +196,49 @@ def totals(snapshot: Snapshot) -> tuple[Fact, ...]:
     asked = c.prompt_tokens + c.prompt_tokens_cached
     hit = f" ({round(100 * c.prompt_tokens_cached / asked)} %)" if asked else ""
     return (
-        Fact("Generated", f"{c.predicted_tokens:,} tokens"),
-        Fact("Prompts read", f"{c.prompt_tokens:,} tokens"),
-        Fact("Prompts from the cache", f"{c.prompt_tokens_cached:,} tokens{hit}"),
-        Fact("Answers set aside for a while", f"{c.preemptions:,}"),
-        Fact("Threads", f"{snapshot.n_threads}"),
+        Fact(_("Generated"), _tokens(c.predicted_tokens)),
+        Fact(_("Prompts read"), _tokens(c.prompt_tokens)),
+        Fact(_("Prompts from the cache"), _tokens(c.prompt_tokens_cached) + hit),
+        Fact(_("Answers set aside for a while"), number(c.preemptions)),
+        Fact(_("Threads"), f"{snapshot.n_threads}"),
     )
 
 
 def model(info: ModelInfo) -> tuple[Fact, ...]:
     """What is known of the model."""
-    takes = [name for name, has in (("pictures", info.vision), ("sounds", info.audio)) if has]
-    kinds = (("text", info.generates), ("vectors", info.pooling), ("scores", info.ranks))
-    trained = f" (trained with {info.n_ctx_train:,})" if info.n_ctx_train else ""
+    takes = [name for name, has in ((_("pictures"), info.vision), (_("sounds"), info.audio)) if has]
+    kinds = (
+        (_("text"), info.generates),
+        (_("vectors"), info.pooling),
+        (_("scores"), info.ranks),
+    )
+    trained = _(" (trained with {n})").format(n=number(info.n_ctx_train))
     facts = (
-        Fact("Kind", info.description),
-        Fact("Architecture", info.architecture),
-        Fact("Weights", ", ".join(part for part in (info.ftype, size(info.size_bytes)) if part)),
-        Fact("Parameters", count(info.n_params)),
-        Fact("Context", f"{info.n_ctx:,} tokens{trained}"),
-        Fact("Vocabulary", f"{info.n_vocab:,} tokens"),
-        Fact("Takes", ", ".join(["text", *takes])),
-        Fact("Makes", ", ".join(name for name, has in kinds if has)),
+        Fact(_("Kind"), info.description),
+        Fact(_("Architecture"), info.architecture),
+        Fact(_("Weights"), ", ".join(part for part in (info.ftype, size(info.size_bytes)) if part)),
+        Fact(_("Parameters"), count(info.n_params)),
+        Fact(_("Context"), _tokens(info.n_ctx) + (trained if info.n_ctx_train else "")),
+        Fact(_("Vocabulary"), _tokens(info.n_vocab)),
+        Fact(_("Takes"), ", ".join([_("text"), *takes])),
+        Fact(_("Makes"), ", ".join(name for name, has in kinds if has)),
     )
     return tuple(fact for fact in facts if fact.value)
 
 
 def size(n_bytes: int) -> str:
     """Bytes as people say them."""
-    value, unit = float(n_bytes), "bytes"
+    value, unit = float(n_bytes), later("bytes")
     for bigger in ("KiB", "MiB", "GiB", "TiB"):
         if value < 1024:
             break
         value, unit = value / 1024, bigger
-    return f"{value:,.0f} {unit}" if unit == "bytes" or value >= 100 else f"{value:,.1f} {unit}"
+    words = _(unit)
+    return f"{number(value, 0 if unit == 'bytes' or value >= 100 else 1)} {words}"
 
 
 def count(n: int) -> str:
     """A number of parameters: ``1.7 B``, ``135 M``."""
     if n >= 1_000_000_000:
-        return f"{n / 1e9:,.1f} B"
-    return f"{n / 1e6:,.0f} M" if n >= 1_000_000 else f"{n:,}"
+        return _("{n} B").format(n=number(n / 1e9, 1))
+    return _("{n} M").format(n=number(n / 1e6)) if n >= 1_000_000 else number(n)

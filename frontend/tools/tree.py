@@ -9,6 +9,7 @@ from msgspec import Struct
 from corral.backend.store import Message
 from corral.frontend.tools.frame import tool_page
 from corral.frontend.wire import AnyRequest, site_of
+from corral.frontend.words import _
 
 EXCERPT_CHARS = 160
 #: Lines are not indented further than this.
@@ -41,7 +42,9 @@ async def tree(request: AnyRequest, conversation_id: FromPath[str]) -> Response[
     conversation, shown = await store.get(conversation_id)
     found = nodes(await store.tree(conversation_id), {m.id for m in shown})
     view = Tree(id=conversation.id, nodes=found)
-    return await tool_page(request, "tree", f"Branches of {conversation.title}", view)
+    return await tool_page(
+        request, "tree", _("Branches of {title}").format(title=conversation.title), view
+    )
 
 
 def nodes(messages: Sequence[Message], shown: set[int]) -> tuple[Node, ...]:
@@ -55,7 +58,7 @@ def nodes(messages: Sequence[Message], shown: set[int]) -> tuple[Node, ...]:
             Node(
                 id=m.id,
                 depth=min(depth, MAX_DEPTH),
-                who="You" if m.role == "user" else "Assistant",
+                who=_("You") if m.role == "user" else _("Assistant"),
                 excerpt=_excerpt(m),
                 place=f"{m.siblings.index(m.id) + 1}/{len(m.siblings)}" if parts else "",
                 is_shown=m.id in shown,
@@ -67,5 +70,5 @@ def nodes(messages: Sequence[Message], shown: set[int]) -> tuple[Node, ...]:
 def _excerpt(message: Message) -> str:
     words = " ".join(message.content[: EXCERPT_CHARS * 4].split())
     if not words:
-        return ", ".join(p.name for p in message.pictures) or message.outcome.error or "(empty)"
+        return ", ".join(p.name for p in message.pictures) or message.outcome.error or _("(empty)")
     return words if len(words) <= EXCERPT_CHARS else f"{words[:EXCERPT_CHARS]}…"

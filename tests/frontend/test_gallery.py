@@ -24,7 +24,7 @@ def picture(width: int, height: int) -> Picture:
         (999_499, "999 kB"),
         (999_500, "1.0 MB"),
         (20 * 2**20, "21 MB"),
-        (3 * 10**12, "3000 GB"),
+        (3 * 10**12, "3,000 GB"),
     ],
 )
 def test_sizes_have_two_or_three_digits(n_bytes: int, words: str) -> None:

@@ -1,6 +1,8 @@
 """The pages speak the reader's language."""
 
+import ast
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -34,3 +36,15 @@ async def test_two_tasks_speak_two_languages_at_once() -> None:
         return words.number(1234.5, 1)
 
     assert list(await asyncio.gather(said("de"), said("en"))) == ["1.234,5", "1,234.5"]
+
+
+_CODE = sorted((Path(words.FOLDER).parent).rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", _CODE, ids=lambda path: path.name)
+def test_no_words_hide_inside_f_strings_where_extraction_misses_them(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.JoinedStr):
+            called = [n.func for n in ast.walk(node) if isinstance(n, ast.Call)]
+            names = {f.id if isinstance(f, ast.Name) else getattr(f, "attr", "") for f in called}
+            assert not names & {"_", "ngettext", "later"}, ast.unparse(node)
