@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from transformers import PreTrainedTokenizerFast
@@ -106,6 +107,20 @@ def test_nothing_of_tools_calls_and_results_is_dropped(
         # GPT-OSS takes what is said beside a call for reasoning, and shows no earlier turn's.
         if words and not (after and chat.dialect.name == "harmony"):
             assert (words in prepared.prompt.text) is ("words" not in prepared.folded)
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_a_result_that_names_no_call_shows_or_is_refused(path: Path) -> None:
+    chat = model(path.read_text("utf-8"))
+    user, asked, first, second = conversation(2, None)
+    nobodys = replace(second, fields={"name": TOOLS[1].name})
+    request = ChatRequest(messages=(user, asked, first, nobodys), tools=TOOLS)
+    try:
+        shown = chat.prepare(request).prompt.text
+    except Refused as refused:
+        assert refused.kind == "template_error"
+    else:
+        assert RESULTS[0] in shown and RESULTS[1] in shown
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)

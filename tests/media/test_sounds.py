@@ -121,12 +121,26 @@ def test_a_large_file_is_refused_before_it_is_decoded() -> None:
     assert "at most 1000" in refusal(wav(tone(1.0)), max_bytes=1000)
 
 
-def test_a_sound_without_samples_or_with_numbers_that_are_none_is_refused() -> None:
-    assert "no sound" in refusal(wav(np.zeros(0, "<i2")))
-    floats = np.array([0.5, np.nan, 0.5], "<f4").tobytes()
+def floats(*values: float) -> bytes:
+    """A WAV of floating-point samples."""
+    data = np.array(values, "<f4").tobytes()
     form = struct.pack("<HHIIHH", 3, 1, RATE, 4 * RATE, 4, 32)
-    body = b"WAVEfmt " + struct.pack("<I", 16) + form + b"data" + struct.pack("<I", 12) + floats
-    assert "damaged" in refusal(b"RIFF" + struct.pack("<I", len(body)) + body)
+    body = b"WAVEfmt " + struct.pack("<I", 16) + form + b"data"
+    body += struct.pack("<I", len(data)) + data
+    return b"RIFF" + struct.pack("<I", len(body)) + body
+
+
+def test_a_sound_without_samples_is_refused() -> None:
+    assert "no sound" in refusal(wav(np.zeros(0, "<i2")))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 2.0**32, -3e38])
+def test_samples_that_the_model_could_not_compute_with_are_refused(value: float) -> None:
+    assert "damaged" in refusal(floats(0.5, value, 0.5))
+
+
+def test_samples_far_over_full_scale_are_kept_as_they_are() -> None:
+    np.testing.assert_array_equal(heard(floats(0.5, 2.0**31, -7.0)), [0.5, 2.0**31, -7.0])
 
 
 @pytest.mark.parametrize(
