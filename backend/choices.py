@@ -29,7 +29,7 @@ from corral.backend.engine.messages import (
     PromptProbs,
     Started,
 )
-from corral.backend.errors import from_engine
+from corral.backend.errors import CorralError, from_engine
 from corral.backend.pool import Engine, Request, next_request_id
 
 #: An event and the index of the answer it belongs to.
@@ -60,6 +60,8 @@ class Generation:
         self.model = engine.name
         self.created = int(time.time())
         self.prompt = prompt
+        #: The prompt as the template wrote it, also where it is tokens already.
+        self.written = prompt if turn is None else turn.prompt
         self.prompt_index = prompt_index
         self.n_prompt = 0
         self.effective = effective
@@ -184,7 +186,8 @@ class Choices:
         self.folded: tuple[str, ...] = ()
         self._n_at_once = n_at_once
         self._left = iter(range(len(self.generations)))
-        self._events: asyncio.Queue[Indexed | BaseException] = asyncio.Queue()
+        self._events: asyncio.Queue[tuple[int, Event | CorralError] | BaseException]
+        self._events = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -217,7 +220,10 @@ class Choices:
         # Nothing is awaited between an answer's end and the next one's submission, so that a server
         # that drains never sees the engine without a request of this group before all are done.
         for index in self._left:
-            await self._run(index)
+            try:
+                await self._run(index)
+            except CorralError as error:
+                self._events.put_nowait((index, error))
 
     def _worked(self, task: asyncio.Task[None]) -> None:
         """Whoever iterates gets the error."""
@@ -239,10 +245,18 @@ class Choices:
             async for event in self.generations[0]:
                 yield 0, event
             return
+        async for index, item in self.each():
+            if isinstance(item, CorralError):
+                raise item
+            yield index, item
+
+    async def each(self) -> AsyncIterator[tuple[int, Event | CorralError]]:
+        """The answers of a request for several as iterating gives them, but that one's error is
+        only its own last item: the others go on."""
         n_open = len(self.generations)
         while n_open:
             item = await self._events.get()
             if isinstance(item, BaseException):
                 raise item
-            n_open -= isinstance(item[1], Finished)
+            n_open -= isinstance(item[1], Finished | CorralError)
             yield item

@@ -1,6 +1,23 @@
-"""The presets that come with the server, each as the JSON object a person could have written."""
+"""Presets: what one says, what it makes of a request, and those that come with the server.
 
-from typing import Any
+A door (the API, the pages) looks up the preset that was named, and has it applied here.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+from msgspec.structs import replace
+
+from corral.backend import defaults
+from corral.backend.answer_settings import AnswerSettings
+from corral.backend.chat.types import ChatRequest, Message, Params
+from corral.backend.errors import Refused
+
+MAX_NAME = 64
+# A developer's word is the system's in every template that knows only one of them.
+_SYSTEM = ("system", "developer")
 
 _ROLEPLAY = (
     "You play the character that the user describes, and stay in that role. Write what the"
@@ -15,8 +32,8 @@ _CODE = (
     " names its language, and then no more than a few sentences about it."
 )
 
-#: By name. They cannot be changed; see ``docs/presets.md`` for what each is for.
-BUILT_IN: dict[str, dict[str, Any]] = {
+# Those that come with the server, as a person could have written them.
+_BUILT_IN: Mapping[str, Mapping[str, Any]] = {
     "precise": {"temperature": 0.3, "top_k": 40, "top_p": 0.9, "min_p": 0.05},
     "balanced": {"temperature": 0.7, "top_k": 40, "top_p": 0.95, "min_p": 0.05},
     # Far down the list of words is where the surprises are; min_p alone cuts what makes no sense.
@@ -39,3 +56,89 @@ BUILT_IN: dict[str, dict[str, Any]] = {
         "system": _ROLEPLAY,
     },
 }
+
+
+class PresetSettings(AnswerSettings, kw_only=True, omit_defaults=True):
+    """What a preset says; ``null`` is as good as absent. ``system`` and ``prefix`` are of use in
+    chats only."""
+
+    system: Annotated[
+        Annotated[str, Meta(max_length=2**18)] | None,
+        Meta(description="a system message, where the conversation has none"),
+    ] = None
+    prefix: Annotated[
+        Annotated[str, Meta(max_length=2**14)] | None,
+        Meta(description="how the answer begins; it is not repeated in the reply"),
+    ] = None
+
+
+#: Those that come with the server, by name. They cannot be changed; see ``docs/presets.md`` for
+#: what each is for.
+BUILT_INS = {name: msgspec.convert(body, PresetSettings) for name, body in _BUILT_IN.items()}
+_kept_decoder = msgspec.json.Decoder(PresetSettings)
+
+
+def kept(body: bytes) -> PresetSettings:
+    """A preset as it was stored; members of another version of Corral are left out."""
+    return _kept_decoder.decode(body)
+
+
+def check_name(name: str) -> None:
+    """Raises ``Refused`` for what cannot be the name of a preset."""
+    is_fit = 0 < len(name) <= MAX_NAME and name.isprintable() and name == name.strip()
+    if not is_fit or "/" in name or not name.strip("."):
+        message = f"expected 1 to {MAX_NAME} printable characters without / and spaces around them"
+        raise Refused(f"name: {message}", param="name")
+
+
+def refuse_built_in(name: str) -> None:
+    """Raises ``Refused`` forbidden for the name of one that stays as it is."""
+    if name in BUILT_INS:
+        message = f"{name!r} comes with the server and stays as it is; use another name for a copy"
+        raise Refused(f"name: {message}", kind="forbidden", param="name")
+
+
+def settled(
+    asked: Params, preset: PresetSettings, n_vocab: int, *, names_form: bool = False
+) -> Params:
+    """A request's settings, and where it says nothing its preset's. ``names_form``: it says what
+    the answer must look like, be it anything. Raises ``Refused`` naming the preset's member."""
+    try:
+        theirs = preset.params(n_vocab)
+    except Refused as error:  # a token id that this model does not have
+        param = f"preset.{error.param}" if error.param else "preset"
+        raise Refused(f"preset.{error.message}", kind=error.kind, param=param) from None
+    if names_form:
+        theirs = replace(theirs, constraint=None, constraint_at=None)
+    elif theirs.constraint is not None:
+        theirs = replace(theirs, constraint_at=f"preset.{theirs.constraint_at}")
+    return defaults.settled(asked, theirs)
+
+
+def begun(asked: ChatRequest, said: PresetSettings) -> ChatRequest:
+    """A conversation with a system message where it has none, and the beginning of the answer
+    where the model's turn comes."""
+    messages = list(asked.messages)
+    begins = said.prefix and _is_models_turn(asked)
+    if said.system and not any(message.role in _SYSTEM for message in messages):
+        messages.insert(0, Message(role="system", content=said.system))
+    if not begins:
+        return replace(asked, messages=tuple(messages))
+    messages.append(Message(role="assistant", content=said.prefix))
+    return replace(asked, messages=tuple(messages), continue_final=True)
+
+
+def applied(
+    asked: ChatRequest, preset: PresetSettings, n_vocab: int, *, names_form: bool = False
+) -> ChatRequest:
+    """A conversation with what its preset adds, see ``settled`` and ``begun``. Raises
+    ``Refused``."""
+    params = settled(asked.params, preset, n_vocab, names_form=names_form)
+    return begun(replace(asked, params=params), preset)
+
+
+def _is_models_turn(asked: ChatRequest) -> bool:
+    """Whether the answer is a new message, after somebody else's."""
+    if not asked.messages or not asked.add_generation_prompt or asked.continue_final:
+        return False
+    return asked.messages[-1].role in ("user", "tool")

@@ -11,6 +11,7 @@ from corral.backend.chat.fitting import one_text
 from corral.backend.chat.media import Places
 from corral.backend.chat.model import ChatModel, Prepared
 from corral.backend.chat.template import CHATML, ChatTemplate
+from corral.backend.chat.trial import Trial, Tried, tried
 from corral.backend.chat.types import ChatRequest, Message, Written
 from corral.backend.engine.messages import ModelInfo
 from corral.backend.errors import Refused
@@ -62,21 +63,39 @@ class Prompting:
         return CHATML if given == "chatml" else "" if given in FORMATS else given
 
     def _new_model(self, source: str, info: ModelInfo) -> ChatModel:
-        s = self._settings
         template = ChatTemplate(
             source, bos_token=info.bos_token, eos_token=info.eos_token, may_queue=True
         )
-        return ChatModel(
-            template,
-            frozenset(info.special_tokens),
-            reasoning_format=s.reasoning_format,
-            budget=s.reasoning_budget,
-            message=s.reasoning_budget_message,
-            trusts=s.trust_input,
-            defaults=self._defaults(),
-            prefills=s.prefill_assistant,
-            folds=s.fold_messages,
-            skips_parsing=s.skip_chat_parsing,
+        return ChatModel(template, frozenset(info.special_tokens), **self._options())
+
+    def _options(self) -> dict[str, Any]:
+        s = self._settings
+        return {
+            "reasoning_format": s.reasoning_format,
+            "budget": s.reasoning_budget,
+            "message": s.reasoning_budget_message,
+            "trusts": s.trust_input,
+            "defaults": self._defaults(),
+            "prefills": s.prefill_assistant,
+            "folds": s.fold_messages,
+            "skips_parsing": s.skip_chat_parsing,
+        }
+
+    async def try_out(self, engine: Engine, source: str, request: ChatRequest) -> Tried:
+        """The prompt that a conversation would become by another template, and what that can say.
+        Raises Refused or Broken."""
+        info = engine.info
+        if info is None:
+            raise engine.refusal()
+        return await tried(
+            Trial(
+                source=source,
+                bos_token=info.bos_token,
+                eos_token=info.eos_token,
+                controls=info.special_tokens,
+                options=self._options(),
+                request=request,
+            )
         )
 
     def _defaults(self) -> dict[str, Any]:

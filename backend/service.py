@@ -15,6 +15,7 @@ from corral.backend.attachments import Attachments
 from corral.backend.chat.capabilities import Capabilities
 from corral.backend.chat.media import shown
 from corral.backend.chat.model import Prepared, Turn
+from corral.backend.chat.trial import Tried
 from corral.backend.chat.types import (
     ChatRequest,
     CompletionRequest,
@@ -120,6 +121,11 @@ class Service:
     async def render(self, request: ChatRequest) -> Written:
         """See ``prepare``."""
         return (await self.prepare(request)).prompt
+
+    async def try_template(self, request: ChatRequest, source: str) -> Tried:
+        """The prompt a conversation would become by another template; changes nothing. Raises
+        Refused with the template's objection, or Broken."""
+        return await self._prompting.try_out(self._pool.get(request.model), source, request)
 
     async def count(self, request: ChatRequest) -> int:
         """How many tokens a conversation's prompt has. Raises as ``chat``."""

@@ -5,9 +5,9 @@ from litestar.exceptions import HTTPException
 from litestar.types import ControllerRouterHandler
 
 from corral.backend.errors import CorralError
-from corral.frontend import actions, branching, login, pages, pictures, static
+from corral.frontend import actions, branching, drafts, login, pages, pictures, static, ways
 from corral.frontend.site import lifespan
-from corral.frontend.tools import status, tree
+from corral.frontend.tools import inspect, preferences, status, template, tokens, tree
 from corral.frontend.wire import failure, framework_failure, own_form, speak, unforeseen
 
 __all__ = ["error_page", "handlers", "lifespan"]
@@ -40,10 +40,26 @@ handlers: list[ControllerRouterHandler] = [
             branching.fork,
             branching.delete,
             branching.restore,
+            ways.ways,
+            ways.side_by_side,
+            ways.keep,
+            ways.events,
             tree.tree,
+            tokens.tokens_page,
+            tokens.to_tokens,
+            tokens.to_text,
+            template.template_page,
+            template.preview,
+            drafts.save,
+            drafts.load,
             pictures.attach,
             pictures.picture,
             pictures.small,
+            preferences.preferences_page,
+            preferences.prefer,
+            inspect.inspect,
+            inspect.request_json,
+            inspect.prompt_text,
             status.status_page,
             status.status_now,
             login.login_page,

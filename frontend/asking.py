@@ -6,12 +6,16 @@ from typing import Any
 from corral.backend.chat import types as chat
 from corral.backend.chat.types import ChatRequest, Source
 from corral.backend.store import Message
+from corral.frontend.tuning import Tuning
 
 
 def to_request(
-    messages: Sequence[Message], files: Mapping[str, bytes] | None = None
+    messages: Sequence[Message],
+    files: Mapping[str, bytes] | None = None,
+    settings: Tuning | None = None,
 ) -> ChatRequest:
-    """The request that continues a conversation; ``files`` are its pictures' by key.
+    """The request that continues a conversation; ``files`` are its pictures' by key, ``settings``
+    those in force in it (see ``tuning.of``). Raises Refused naming the setting.
 
     Replies without text are left out, and what the user said in a row is one message: many
     templates insist that the roles alternate. Pictures come before the text they were sent with.
@@ -28,7 +32,8 @@ def to_request(
     sources: list[Source] = []
     sent = tuple(_joined(turn, files or {}, sources) for turn in turns)
     # Apart from the text, whatever the server's default is: the page has a place for it.
-    return ChatRequest(messages=sent, sources=tuple(sources), reasoning_format="auto")
+    request = ChatRequest(messages=sent, sources=tuple(sources), reasoning_format="auto")
+    return request if settings is None else settings.applied(request)
 
 
 def _joined(

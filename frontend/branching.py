@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from corral.backend.errors import Refused
 from corral.backend.store import Message
-from corral.frontend import views
+from corral.frontend import tuning, views
 from corral.frontend.actions import BUSY, files_of, text_of
 from corral.frontend.asking import to_request
 from corral.frontend.pages import chat_page, composer, strip_of, turns_of
@@ -47,8 +47,8 @@ async def _one(request: AnyRequest, message_id: int, *, is_edited: bool) -> Resp
             return go(f"/c/{id}#m-{message_id}")
         return await chat_page(request, id, editing_id=message_id)
     _current, messages = await site.store.get(id)
-    shown = turns_of(site, messages, site.live.running_in(id), message_id if is_edited else None)
-    found = next((t for t in shown if t.id == message_id), None)
+    turns = turns_of(site, messages, site.live.running_in(id), message_id if is_edited else None)
+    found = next((t for t in turns if t.id == message_id), None)
     if found is None:
         raise Refused(_("This message is on another branch now; load the page again to see it"))
     return page(request, "_turn.html", turn=replace(found, has_focus=not is_edited))
@@ -65,7 +65,7 @@ async def edit(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
     old = await site.store.message(message_id)
     _check(text, old)
     await site.store.edit(message_id, int(version), text)
-    return await _shown(request, old.conversation_id, _("Saved"), focus_id=message_id)
+    return await shown(request, old.conversation_id, _("Saved"), focus_id=message_id)
 
 
 @post("/m/{message_id:int}/branch", status_code=200)
@@ -73,16 +73,17 @@ async def branch(request: AnyRequest, message_id: FromPath[int]) -> Response[Any
     """An alternative with another text: one of the user's is sent. Raises Refused."""
     site, text = site_of(request), await text_of(request)
     async with site.live.starting:
-        old = await _at_rest(site, message_id)
+        old = await at_rest(site, message_id)
         _check(text, old)
         if old.role == "assistant":
             (made,) = await site.store.branch(message_id, text, model=site.service.model_name)
-            return await _shown(request, old.conversation_id, _("Saved as a branch"), made.id)
+            return await shown(request, old.conversation_id, _("Saved as a branch"), made.id)
+        settings = await tuning.of(site, old.conversation_id)
         before = await _before(site, old)
         files = await files_of(site, [*before, old])
         said, reply = await site.store.branch(message_id, text, model=site.service.model_name)
-        site.live.start(reply, to_request([*before, said], files))
-    return await _shown(request, old.conversation_id, _("Sent; the model is replying"), said.id)
+        site.live.start(reply, to_request([*before, said], files, settings))
+    return await shown(request, old.conversation_id, _("Sent; the model is replying"), said.id)
 
 
 def _check(text: str, old: Message) -> None:
@@ -93,18 +94,30 @@ def _check(text: str, old: Message) -> None:
 @post("/m/{message_id:int}/retry", status_code=200)
 async def retry(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
     """Another reply beside one that is there, or to what the user said. Raises Refused."""
+    return await again(request, message_id, 1)
+
+
+async def again(request: AnyRequest, message_id: int, n: int) -> Response[Any]:
+    """``n`` more replies beside one that is there, or to what the user said; several of them side
+    by side. Raises Refused."""
     site = site_of(request)
     async with site.live.starting:
-        old = await _at_rest(site, message_id)
+        old = await at_rest(site, message_id)
         asked_id = old.id if old.role == "user" else old.parent_id
         if asked_id is None:
             raise Refused(_("There is nothing that this would be a reply to"))
         asked = await site.store.message(asked_id)
         history = [*await _before(site, asked), asked]
+        settings = await tuning.of(site, old.conversation_id)
         files = await files_of(site, history)
-        new = await site.store.add_reply(asked_id, model=site.service.model_name)
-        site.live.start(new, to_request(history, files))
-    return await _shown(request, old.conversation_id, _("The model is replying again"), new.id)
+        asking, model = to_request(history, files, settings), site.service.model_name
+        if n > 1:
+            new, *_others = await site.store.add_replies(asked_id, [""] * n, model=model)
+            site.live.start_all([new, *_others], asking)
+        else:
+            new = await site.store.add_reply(asked_id, model=model)
+            site.live.start(new, asking)
+    return await shown(request, old.conversation_id, _("The model is replying again"), new.id)
 
 
 @post("/m/{message_id:int}/continue", status_code=200)
@@ -112,17 +125,18 @@ async def go_on(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]
     """The last reply goes on where it ended. Raises Refused."""
     site = site_of(request)
     async with site.live.starting:
-        old = await _at_rest(site, message_id)
+        old = await at_rest(site, message_id)
         _current, messages = await site.store.get(old.conversation_id)
         if not messages or messages[-1].id != message_id:
             raise Refused(_("Only the last reply can be continued"))
         if not old.content.strip():
             raise Refused(_("There is no text to continue"))
+        settings = await tuning.of(site, old.conversation_id)
         files = await files_of(site, messages)
         reply = await site.store.resume_reply(message_id)
-        request_ = replace(to_request(messages, files), continue_final=True)
+        request_ = replace(to_request(messages, files, settings), continue_final=True)
         site.live.start(reply, replace(request_, add_generation_prompt=False))
-    return await _shown(request, old.conversation_id, _("The model goes on"), message_id)
+    return await shown(request, old.conversation_id, _("The model goes on"), message_id)
 
 
 @post("/m/{message_id:int}/choose", status_code=200)
@@ -130,9 +144,9 @@ async def choose(request: AnyRequest, message_id: FromPath[int]) -> Response[Any
     """Shows the branch through a message. Raises Refused."""
     site = site_of(request)
     async with site.live.starting:
-        chosen = await _at_rest(site, message_id)
+        chosen = await at_rest(site, message_id)
         await site.store.choose(message_id)
-    return await _shown(request, chosen.conversation_id, _("Another alternative"), message_id)
+    return await shown(request, chosen.conversation_id, _("Another alternative"), message_id)
 
 
 @post("/m/{message_id:int}/fork", status_code=200)
@@ -148,11 +162,11 @@ async def delete(request: AnyRequest, message_id: FromPath[int]) -> Response[Any
     """Takes a message and what follows it out of the tree; it can be put back. Raises Refused."""
     site = site_of(request)
     async with site.live.starting:
-        gone = await _at_rest(site, message_id)
+        gone = await at_rest(site, message_id)
         await site.store.delete_message(message_id)
     if not is_htmx(request):
         return go(f"/c/{gone.conversation_id}?deleted={message_id}")
-    return await _shown(
+    return await shown(
         request, gone.conversation_id, _("Deleted"), undo=f"/m/{message_id}/restore"
     )
 
@@ -163,10 +177,10 @@ async def restore(request: AnyRequest, message_id: FromPath[int]) -> Response[An
     site = site_of(request)
     async with site.live.starting:
         found = await site.store.restore_message(message_id)
-    return await _shown(request, found.conversation_id, _("It is back"), message_id)
+    return await shown(request, found.conversation_id, _("It is back"), message_id)
 
 
-async def _at_rest(site: Site, message_id: int) -> Message:
+async def at_rest(site: Site, message_id: int) -> Message:
     """A message of a conversation in which nobody is replying. Raises Refused."""
     found = await site.store.message(message_id)
     if site.live.running_in(found.conversation_id) is not None:
@@ -184,7 +198,7 @@ async def _before(site: Site, message: Message) -> Sequence[Message]:
     return before
 
 
-async def _shown(
+async def shown(
     request: AnyRequest,
     conversation_id: str,
     announcement: str,
@@ -200,11 +214,14 @@ async def _shown(
         is_still = focus_id is not None and running is None
         return go(f"/c/{conversation_id}" + (f"#m-{focus_id}" if is_still else ""))
     current, messages = await site.store.get(conversation_id)
-    turns = await asyncio.to_thread(turns_of, site, messages, running)
+    beside = await site.store.columns(conversation_id)
+    turns = await asyncio.to_thread(turns_of, site, messages, running, None, beside)
     return page(
         request,
         "turns.html",
-        turns=tuple(replace(t, has_focus=t.id == focus_id) for t in turns),
+        turns=tuple(
+            replace(t, has_focus=focus_id in {t.id, *(c.id for c in t.columns)}) for t in turns
+        ),
         rows=views.rows(await site.store.list(), conversation_id),
         composer=composer(site, current, messages, running),
         strip=strip_of(site),

@@ -10,10 +10,14 @@ import time
 from collections.abc import Sequence
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from corral.backend.chat.types import ChatRequest, Finished
 from corral.backend.errors import Broken, CorralError
 from corral.backend.store import Message, Outcome, Store
-from corral.frontend.reply import Generation, Reply
+from corral.frontend import traces
+from corral.frontend.reply import Reply
+from corral.frontend.together import Asks, Part, Together
 from corral.frontend.words import _, later
 
 log = logging.getLogger("corral.frontend")
@@ -25,19 +29,8 @@ FLUSH_S = 1.0
 CLOSE_S = 5.0
 
 
-class Choices(Protocol):
-    """The answers of a request, of which there is one here; see ``choices.Choices``."""
-
-    @property
-    def generations(self) -> Sequence[Generation]:
-        """The answers."""
-
-
-class Model(Protocol):
+class Model(Asks, Protocol):
     """What of the service is used here; see ``service.Service``."""
-
-    async def chat(self, request: ChatRequest) -> Choices:
-        """Starts to answer."""
 
     async def until_loaded(self) -> None:
         """Waits for the model."""
@@ -66,18 +59,30 @@ class Live:
 
     def start(self, message: Message, request: ChatRequest) -> Reply:
         """Begins to answer; ``message`` is the empty reply in the store."""
-        reply = self._replies[message.id] = Reply(message, request)
-        reply.task = asyncio.create_task(self._run(reply))
-        return reply
+        return self.start_all([message], request)[0]
+
+    def start_all(self, messages: Sequence[Message], request: ChatRequest) -> tuple[Reply, ...]:
+        """Begins to answer in as many ways as there are ``messages``, empty replies in the store,
+        with one request: its prompt is read once. Each ends by itself."""
+        request = traces.asking(replace(request, n=len(messages)))
+        replies = tuple(Reply(message, request) for message in messages)
+        for reply, part in zip(replies, Together(self._service, request).parts, strict=True):
+            self._replies[reply.id] = reply
+            reply.task = asyncio.create_task(self._run(reply, part))
+        return replies
 
     def get(self, message_id: int) -> Reply | None:
         """A running reply, None when it is not running (any more)."""
         return self._replies.get(message_id)
 
     def running_in(self, conversation_id: str) -> Reply | None:
-        """The reply that is being written in a conversation, if any."""
-        found = (r for r in self._replies.values() if r.message.conversation_id == conversation_id)
-        return next(found, None)
+        """The reply that is being written in a conversation, if any; of several the first."""
+        return next(iter(self.all_in(conversation_id)), None)
+
+    def all_in(self, conversation_id: str) -> tuple[Reply, ...]:
+        """All replies that are being written in a conversation."""
+        found = self._replies.values()
+        return tuple(r for r in found if r.message.conversation_id == conversation_id)
 
     @property
     def is_any(self) -> bool:
@@ -100,21 +105,20 @@ class Live:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
 
-    async def _run(self, reply: Reply) -> None:
+    async def _run(self, reply: Reply, part: Part) -> None:
         # What stands if anything unforeseen happens below; the task then shows its traceback.
         outcome = Outcome(status="error", error=_(WRONG))
         reply.has_begun = True
         try:
             if reply.is_stopping:
                 raise asyncio.CancelledError
-            outcome = await self._answer(reply)
+            outcome = await self._answer(reply, part)
         except CorralError as error:
             outcome = Outcome(status="error", error=sentence(error.message))
         except asyncio.CancelledError:
             outcome = Outcome(status="stopped")
         finally:
-            if reply.generation is not None:
-                reply.generation.abort()
+            part.leave()
             await self._finish(reply, outcome)
 
     async def _finish(self, reply: Reply, outcome: Outcome) -> None:
@@ -122,6 +126,7 @@ class Live:
         reply.message = reply.standing(outcome)
         try:
             await self._write(reply.message)
+            await traces.keep(self._store, reply)
         except Broken as error:
             # Whoever looks now still sees the text, and that it will not be there later.
             unsaved = f"{outcome.error}. The reply is not saved: {error.message}".lstrip(". ")
@@ -131,13 +136,14 @@ class Live:
             reply.ended.set()
             reply.touch()
 
-    async def _answer(self, reply: Reply) -> Outcome:
+    async def _answer(self, reply: Reply, part: Part) -> Outcome:
         """Runs a reply through; returns how it ended. Raises CorralError."""
         if self._service.state == "loading":
             reply.enter("loading")
             await self._service.until_loaded()
             reply.enter("sending")
-        reply.generation = (await self._service.chat(reply.request)).generations[0]
+        reply.generation = await part.begin()
+        await traces.keep(self._store, reply)
         reply.enter("waiting")
         flushed_s = time.monotonic()
         async for event in reply.generation:

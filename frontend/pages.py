@@ -1,15 +1,15 @@
 """What is looked at: the chat page, the header's instruments, the stream of a running reply."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from litestar import Response, get, route
 from litestar.params import FromPath
 from litestar.response import Stream
 from msgspec.structs import replace
 
-from corral.backend.store import Conversation, Message
-from corral.frontend import streams, views
+from corral.backend.store import Conversation, Draft, Message
+from corral.frontend import asked, columns, drafts, streams, views
 from corral.frontend.instruments import Strip, strip
 from corral.frontend.reply import Reply
 from corral.frontend.site import Site
@@ -53,7 +53,8 @@ async def chat_page(
     view = await look(
         site, listed, current, messages, draft=draft, notice=notice, editing_id=editing_id
     )
-    view = replace(view, undo=undo)
+    asks = replace(view.composer, n_ways=asked.last(request))
+    view = replace(view, undo=undo, composer=asks)
     return page(request, "chat.html", status=status, page=view, title=view.title)
 
 
@@ -70,14 +71,16 @@ async def look(
     """The view of the chat page."""
     running = None if current is None else site.live.running_in(current.id)
     info = site.service.info
+    kept = Draft() if current is None or draft else await site.store.drafts.get(current.id)
     # Long conversations take a while to render when nobody has looked at them lately.
-    turns = await asyncio.to_thread(turns_of, site, messages, running, editing_id)
+    beside = () if current is None else await site.store.columns(current.id)
+    turns = await asyncio.to_thread(turns_of, site, messages, running, editing_id, beside)
     return views.Page(
         title=current.title if current is not None else _("New chat"),
         model=site.service.model_name,
         rows=views.rows(listed, None if current is None else current.id),
         turns=turns,
-        composer=composer(site, current, messages, running, draft=draft),
+        composer=composer(site, current, messages, running, draft=draft, kept=kept),
         strip=strip_of(site),
         current=current,
         notice=notice,
@@ -86,14 +89,21 @@ async def look(
 
 
 def turns_of(
-    site: Site, messages: list[Message], running: Reply | None, editing_id: int | None = None
+    site: Site,
+    messages: list[Message],
+    running: Reply | None,
+    editing_id: int | None = None,
+    beside: Sequence[Message] = (),
 ) -> tuple[views.Turn, ...]:
-    """The turns of the branch shown, one of them perhaps as a form."""
+    """The turns of the branch shown, one of them perhaps as a form; the last one with those
+    ``beside`` it."""
     shown = []
     for m in messages:
         reply = running if running is not None and running.id == m.id else None
         view = views.turn(m, reply, site.service, is_last=m is messages[-1])
         shown.append(replace(view, is_edited=True) if m.id == editing_id and not reply else view)
+    if beside:
+        shown[-1] = columns.turn(site, beside, messages[-1])
     return tuple(shown)
 
 
@@ -104,13 +114,16 @@ def composer(
     running: Reply | None,
     *,
     draft: str = "",
+    kept: Draft | None = None,
 ) -> views.Composer:
-    """The form below the conversation."""
+    """The form below the conversation, with a ``draft`` or the one that was ``kept``."""
     return views.Composer(
         action="/c" if current is None else f"/c/{current.id}/messages",
         target="#turns",
         takes_pictures=takes_pictures(site),
-        draft=draft,
+        draft=draft or (kept.content if kept is not None else ""),
+        place="" if current is None else current.id,
+        token=drafts.token(kept),
         context=views.context_use(messages, site.service.info),
         after_id=messages[-1].id if messages else None,
         running_id=None if running is None else running.id,
@@ -147,7 +160,7 @@ async def events(request: AnyRequest, message_id: FromPath[int]) -> Stream:
     return Stream(
         content,
         media_type="text/event-stream",
-        headers={"cache-control": "no-store", "x-accel-buffering": "no"},
+        headers=streams.HEADERS,
     )
 
 

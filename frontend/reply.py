@@ -3,36 +3,26 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 from msgspec.structs import replace
 
 from corral.backend.chat.types import ChatRequest, Event, Finished, Reading, Text, Timings
+from corral.backend.engine.messages import TokenProbs
 from corral.backend.store import Figures, Message, Outcome
 from corral.frontend.answer import Answer
+from corral.frontend.together import Generation
 
 Phase: TypeAlias = Literal["loading", "sending", "waiting", "reading", "writing", "ended"]
 
 
-class Generation(Protocol):
-    """What of a running generation is used here; see ``choices.Generation``."""
-
-    @property
-    def id(self) -> int:
-        """Its number in the queue."""
-
-    def abort(self) -> None:
-        """Ends it now."""
-
-    def __aiter__(self) -> AsyncIterator[Event]:
-        """Its events; the last is ``Finished``."""
-
-
 class Reply:
-    """One running reply. ``version`` grows with every change."""
+    """One running reply, perhaps of several to ``request``. ``version`` grows with every change."""
 
     def __init__(self, message: Message, request: ChatRequest) -> None:
+        if request.continue_final and not message.content:
+            # How the answer is to begin was put into its mouth; it is part of what it says.
+            message = replace(message, content=str(request.messages[-1].content))
         self.message = message
         self.request = request
         self.answer = Answer(message.content, message.reasoning)
@@ -45,6 +35,11 @@ class Reply:
         self.has_begun = False
         self.is_stopping = False
         self.ended = asyncio.Event()
+        #: What it says, token by token, with probabilities where they were asked for.
+        self.tokens: list[int] = []
+        self.probs: list[TokenProbs] = []
+        self.seed = 0
+        self.begun_with = message.content
         self._began_s = time.monotonic()
         self._first_ms = 0.0
         self._open: tuple[int, str] = (-1, "")
@@ -100,9 +95,12 @@ class Reply:
                     self._first_ms = (time.monotonic() - self._began_s) * 1e3
                 self.phase = "writing"
                 self.timings = event.timings
+                self.tokens += event.tokens
+                self.probs += event.probs
                 self.answer.take(event.parts)
             case Finished():
                 self.timings = event.timings
+                self.seed = event.seed
         self.touch()
 
     def standing(self, outcome: Outcome) -> Message:

@@ -10,7 +10,7 @@ from litestar import Litestar
 
 from corral.backend.service import Service
 from corral.backend.settings import Settings, default_data_dir
-from corral.backend.store import Store
+from corral.backend.store import Presets, Store
 from corral.frontend import words
 from corral.frontend.assets import Assets
 from corral.frontend.live import Live
@@ -20,10 +20,14 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 
 
 class Site:
-    """The parts of the web UI: store, running replies, speeds of late, templates, files."""
+    """The parts of the web UI: store, presets, running replies, speeds of late, templates,
+    files."""
 
-    def __init__(self, settings: Settings, service: Service, assets: Assets) -> None:
+    def __init__(
+        self, settings: Settings, service: Service, assets: Assets, presets: Presets
+    ) -> None:
         self.service = service
+        self.presets = presets
         self.assets = assets
         self.store = Store(settings.data_dir or default_data_dir())
         self.live = Live(service, self.store)
@@ -38,6 +42,7 @@ class Site:
         )
         self._templates.globals |= {"_": words._, "gettext": words._, "ngettext": words.ngettext}
         self._templates.globals["language"] = words.language
+        self._templates.globals["number"] = words.number
         self._templates.globals["root"] = settings.api_prefix
         self._templates.globals["static"] = settings.api_prefix + assets.base
 
@@ -50,7 +55,8 @@ class Site:
 async def lifespan(app: Litestar) -> AsyncIterator[None]:
     """Opens the site with the application, as ``app.state.site``, and closes it before the
     service. Raises Broken when conversations cannot be kept."""
-    site = Site(app.state.settings, app.state.service, Assets(_PACKAGE / "static"))
+    state = app.state
+    site = Site(state.settings, state.service, Assets(_PACKAGE / "static"), state.presets)
     await site.store.open()
     app.state.site = site
     watching = asyncio.create_task(site.history.watch(lambda: site.service.snapshot))

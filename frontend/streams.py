@@ -39,12 +39,16 @@ def partial(target: str, html: str, swap: str = "innerHTML") -> str:
     return f'<hx-partial hx-target="#{target}" hx-swap="{swap}">{html}</hx-partial>'
 
 
+#: Of a stream of events.
+HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
+
+
 class Viewer:
     """What one page has been sent of a reply, and so what it needs next."""
 
     def __init__(self, site: Site, reply: Reply) -> None:
         self._site = site
-        self._reply = reply
+        self.reply = reply
         self._n_done = 0
         self._n_code: int | None = None  # characters sent of the open code block
         self._open = ""  # the open block as it was sent
@@ -56,7 +60,7 @@ class Viewer:
 
     def snapshot(self) -> str:
         """The reply as it stands."""
-        turn = views.turn(self._reply.message, self._reply, self._site.service)
+        turn = views.turn(self.reply.message, self.reply, self._site.service)
         self._note()
         self._status, self._calls, self._open = turn.status, turn.calls, turn.open_html
         self._n_thought, self._thought = len(turn.reasoning), turn.thought
@@ -64,7 +68,7 @@ class Viewer:
 
     def changes(self) -> str:
         """What changed since the last look; empty when nothing did."""
-        reply, parts = self._reply, []
+        reply, parts = self.reply, []
         if reply.version != self._version:
             parts += [*self._reasoning(), *self._text(), *self._tools()]
             self._note()
@@ -76,7 +80,7 @@ class Viewer:
         return "".join(parts)
 
     def _text(self) -> list[str]:
-        reply = self._reply
+        reply = self.reply
         open_html, shown = reply.open_html(), self._open
         self._open = open_html
         document, g = reply.answer.document, f"g-{reply.id}"
@@ -91,12 +95,12 @@ class Viewer:
         return parts + [partial(f"{g}-open", open_html)] * (open_html != shown)
 
     def _reasoning(self) -> list[str]:
-        answer, id = self._reply.answer, self._reply.id
+        answer, id = self.reply.answer, self.reply.id
         n_sent, said = self._n_thought, self._thought
         text, self._thought = answer.reasoning, views.thought(answer)
         self._n_thought = len(text)
         if not n_sent:
-            turn = views.turn(self._reply.message, self._reply, self._site.service)
+            turn = views.turn(self.reply.message, self.reply, self._site.service)
             html = self._site.html("_reasoning.html", turn=turn)
             return [partial(f"g-{id}-think", html)] if text else []
         added = text[n_sent:]
@@ -104,16 +108,16 @@ class Viewer:
         return parts + [partial(f"r-{id}-label", self._thought)] * (self._thought != said)
 
     def _tools(self) -> list[str]:
-        calls = views.calls(self._reply.answer.calls)
+        calls = views.calls(self.reply.answer.calls)
         if calls == self._calls:
             return []
         self._calls = calls
         html = self._site.html("_calls.html", calls=calls)
-        return [partial(f"g-{self._reply.id}-calls", html)]
+        return [partial(f"g-{self.reply.id}-calls", html)]
 
     def _note(self) -> None:
-        document = self._reply.answer.document
-        self._version = self._reply.version
+        document = self.reply.answer.document
+        self._version = self.reply.version
         self._n_done = len(document.done)
         self._n_code = None if document.open_code is None else len(document.open_code)
 

@@ -56,7 +56,9 @@ class Turn(Struct, frozen=True, kw_only=True):
     """One turn. ``html`` for replies, ``text`` for what the user said. ``thought`` says how long
     the ``reasoning`` took. A running reply has ``open_html`` and ``status`` too. ``place`` of
     alternatives: ``2/3``, between ``previous_id`` and ``next_id``. ``again`` is what asking for
-    another reply is called. ``has_focus``: a keyboard's user is there next."""
+    another reply is called. ``has_focus``: a keyboard's user is there next. With ``columns`` it is
+    several replies to ``asked_id`` side by side; ``about`` says what one was asked for with, and
+    ``is_leaf`` that a message would follow it."""
 
     id: int
     role: str
@@ -81,19 +83,27 @@ class Turn(Struct, frozen=True, kw_only=True):
     next_id: int | None = None
     is_edited: bool = False
     has_focus: bool = False
+    columns: tuple["Turn", ...] = ()
+    asked_id: int = 0
+    about: str = ""
+    is_leaf: bool = False
 
 
 class Composer(Struct, frozen=True, kw_only=True):
     """The form to write in. ``action``: where it goes; ``after_id``: the message that is shown
-    last; ``running_id``: the reply to stop."""
+    last; ``running_id``: the reply to stop. ``place`` of the ``draft``, empty for a new chat, and
+    the ``token`` under which this page writes it, see ``drafts``."""
 
     action: str
     target: str
     takes_pictures: bool = False
     draft: str = ""
+    place: str = ""
+    token: str = ""
     context: str = ""
     after_id: int | None = None
     running_id: int | None = None
+    n_ways: int = 1
 
 
 class Page(Struct, frozen=True, kw_only=True):

@@ -11,14 +11,15 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import BaseRouteHandler
 
 from corral.backend.errors import Broken, CorralError, Refused
-from corral.frontend import words
+from corral.frontend import traces, words
 from corral.frontend.site import Site
 from corral.frontend.words import _
 
 log = logging.getLogger("corral.frontend")
 
 AnyRequest: TypeAlias = Request[Any, Any, Any]
-LANGUAGE_COOKIE = "language"
+LANGUAGE_COOKIE, THEME_COOKIE = "language", "theme"
+THEMES = ("light", "dark")
 LOOK = (HttpMethod.GET, HttpMethod.HEAD)
 
 _POLICY = (
@@ -44,8 +45,13 @@ def site_of(request: AnyRequest) -> Site:
 
 async def speak(request: AnyRequest) -> None:
     """Before a request is answered: in the reader's language from here on."""
+    _speak(request)
+
+
+def _speak(request: AnyRequest) -> None:
     accepted = request.headers.get("accept-language", "")
     words.speak(words.chosen(request.cookies.get(LANGUAGE_COOKIE), accepted))
+    traces.want(request.cookies.get(traces.COOKIE) == "on")
 
 
 def is_htmx(request: AnyRequest) -> bool:
@@ -62,7 +68,8 @@ def page(
     **view: object,
 ) -> Response[str]:
     """A page or fragment with the headers every HTML answer has."""
-    html = site_of(request).html(template, **view)
+    theme = request.cookies.get(THEME_COOKIE, "")
+    html = site_of(request).html(template, theme=theme if theme in THEMES else "", **view)
     return Response(
         html, status_code=status, headers={**HEADERS, **(headers or {})}, media_type="text/html"
     )
@@ -82,6 +89,7 @@ def nothing() -> Response[None]:
 
 def failure(request: AnyRequest, error: CorralError) -> Response[str]:
     """An error in place: a notice above the composer, or a page of its own."""
+    _speak(request)  # outside our own routes nobody has yet
     template = "_notice_partial.html" if is_htmx(request) else "error.html"
     return page(
         request, template, status=error.wire.status, message=error.message, title=_("Error")

@@ -1,6 +1,8 @@
 // What HTML, CSS and htmx cannot do: keys, copying, pictures, and saying when there is more below.
 
 const byId = (id) => document.getElementById(id);
+// The server puts the words on the page, in the reader's language.
+const say = (key, name = "") => byId("words").dataset[key].replace("{name}", () => name);
 
 // Keys. Enter sends, unless an input method is composing or a reply is still being written.
 document.addEventListener("keydown", (event) => {
@@ -35,8 +37,8 @@ document.addEventListener("click", async (event) => {
     ? button.closest(".code").querySelector("code").textContent
     : button.nextElementSibling.content.textContent;
   const done = await copy(text).then(() => true, () => false);
-  button.textContent = done ? "Copied" : "Copying failed";
-  setTimeout(() => (button.textContent = "Copy"), 2000);
+  button.textContent = say(done ? "copied" : "uncopied");
+  setTimeout(() => (button.textContent = say("copy")), 2000);
 });
 
 // Formulas in a selection are copied as their TeX.
@@ -70,12 +72,12 @@ async function look(line, url) {
   if (!line.isConnected) return; // sent or removed meanwhile
   if (response?.ok) {
     line.innerHTML = html;
-    byId("announce").textContent = `Attached ${line.querySelector(".what").innerText}`;
+    byId("announce").textContent = say("attached", line.querySelector(".what").innerText);
     return;
   }
   line.remove();
   hold();
-  if (response?.status === 401) notice(LOGGED_OUT);
+  if (response?.status === 401) notice(say("loggedOut"));
   else if (response) byId("notice").insertAdjacentHTML("beforeend", html);
   else lost();
 }
@@ -85,7 +87,7 @@ async function attach(files) {
   byId("notice").replaceChildren();
   const lines = [...files].map((file) => {
     const line = Object.assign(document.createElement("li"), { file });
-    line.textContent = `Reading ${file.name} …`;
+    line.textContent = say("reading", file.name);
     return line;
   });
   list.append(...lines);
@@ -103,7 +105,7 @@ document.addEventListener("click", (event) => {
   if (!line) return;
   line.remove();
   hold();
-  byId("announce").textContent = `Removed ${line.file.name}`;
+  byId("announce").textContent = say("removed", line.file.name);
   byId("pictures").focus();
 });
 function take(event, { files, types }) {
@@ -118,6 +120,21 @@ document.addEventListener("paste", (event) => take(event, event.clipboardData));
 document.addEventListener("dragover", (event) => take(event, event.dataTransfer));
 document.addEventListener("drop", (event) => take(event, event.dataTransfer));
 document.addEventListener("dragleave", () => byId("composer")?.classList.remove("over"));
+
+// Drafts. A new chat has one for each browser, under a name that is drawn once and kept here.
+function restore() {
+  const place = byId("place");
+  if (!place || place.value) return;
+  try {
+    place.value = localStorage.place ??= `new-${crypto.getRandomValues(new Uint32Array(2)).join("-")}`;
+  } catch { return; } // a browser that keeps nothing
+  fetch(place.dataset.drafts + place.value).then(async (response) => {
+    const text = response.ok && (await response.text());
+    if (text && place.isConnected && !byId("prompt").value) byId("prompt").value = text;
+  }, () => {});
+}
+restore();
+document.addEventListener("htmx:after:swap", restore);
 
 // Nobody looks at a hidden page: it asks for no figures until it is seen again.
 document.addEventListener("htmx:before:request", (event) => {
@@ -142,7 +159,6 @@ document.addEventListener("htmx:after:swap", (event) => {
 });
 
 // What the server cannot say itself. The text in the box stays where it is.
-const LOGGED_OUT = "You are logged out. Log in on another page, then go on here.";
 function notice(words) {
   const p = document.createElement("p");
   p.className = "error";
@@ -153,7 +169,7 @@ function notice(words) {
 
 let isLost = false;
 function lost() {
-  if (!isLost) notice("The server cannot be reached. This page goes on when it is back.");
+  if (!isLost) notice(say("lost"));
   isLost = true;
 }
 function found() {
@@ -165,6 +181,6 @@ document.addEventListener("htmx:sse:error", lost);
 document.addEventListener("htmx:sse:after:connection", found);
 document.addEventListener("htmx:after:request", (event) => {
   if (event.detail.ctx.response.status === 401) {
-    notice(LOGGED_OUT);
+    notice(say("loggedOut"));
   } else found();
 });

@@ -6,9 +6,10 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
+from corral.backend.answer_settings import MAX_STOPS, StopText
 from corral.backend.api.anthropic_blocks import to_messages
 from corral.backend.api.calling import Calling, calling
-from corral.backend.api.generation import MAX_STOPS, GenerationBody, StopText, unsupported
+from corral.backend.api.generation import GenerationBody, unsupported
 from corral.backend.api.renamed import renamed, variables
 from corral.backend.api.timings import WireTimings
 from corral.backend.chat.types import ChatRequest, Message, Params

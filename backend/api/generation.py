@@ -5,7 +5,14 @@ from typing import Annotated, Any, ClassVar
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from corral.backend.answer_settings import AnswerSettings, Count, Natural, Penalty, agreed, agreement
+from corral.backend.answer_settings import (
+    AnswerSettings,
+    Count,
+    Natural,
+    Penalty,
+    agreed,
+    agreement,
+)
 from corral.backend.api import unbuilt
 from corral.backend.chat.types import Params
 from corral.backend.errors import Refused

@@ -4,6 +4,7 @@ from typing import Any
 
 from litestar import HttpMethod, Response, post, route
 
+from corral.backend.answer_settings import vocabulary_id
 from corral.backend.api import ignored, presetting
 from corral.backend.api import native_render as render
 from corral.backend.api.infill import fill_in
@@ -28,7 +29,6 @@ from corral.backend.api.native_schema import (
     tokenize_decoder,
 )
 from corral.backend.api.openapi import WITH_BODY, Operation
-from corral.backend.api.params import vocabulary_id
 from corral.backend.api.serving import n_vocab, serve, service_of, wishes
 from corral.backend.api.wire import AnyRequest, read, reply
 from corral.backend.chat.media import shown

@@ -6,10 +6,10 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
+from corral.backend.answer_settings import Count, agreed
 from corral.backend.api import media_parts
 from corral.backend.api.calling import Calling, calling, old_calling
-from corral.backend.api.generation import MAX_CHOICES, Count, GenerationBody, unsupported
-from corral.backend.api.params import agreed
+from corral.backend.api.generation import MAX_CHOICES, GenerationBody, unsupported
 from corral.backend.api.probs import ChatLogprobs, TextLogprobs
 from corral.backend.api.prompts import Prompts, prompts
 from corral.backend.api.renamed import effort_variables, variables

@@ -6,29 +6,22 @@ import msgspec
 from litestar import HttpMethod, Response, delete, put, route
 from litestar.params import FromPath
 
+from corral.backend.answer_settings import ANY_VOCABULARY
 from corral.backend.api.openapi import WITH_BODY, Operation, Parameter
 from corral.backend.api.presets_schema import (
     PresetDeleted,
     PresetList,
     PresetObject,
-    PresetSettings,
-    check_name,
-    kept,
     preset_decoder,
 )
 from corral.backend.api.wire import AnyRequest, encode, read, reply
 from corral.backend.errors import Refused
-from corral.backend.presets import BUILT_IN
+from corral.backend.presets import BUILT_INS, PresetSettings, check_name, kept, refuse_built_in
 from corral.backend.store import Preset, Presets
 
 _LOOK = (HttpMethod.GET, HttpMethod.HEAD)
 _TAG = "Presets"
 _NAME = Parameter(name="name", where="path")
-# Ids of tokens are held against the model that answers, when it does.
-_ANY_VOCABULARY = 2**31 - 1
-
-#: Those that come with the server, by name.
-BUILT_INS = {name: msgspec.convert(body, PresetSettings) for name, body in BUILT_IN.items()}
 
 
 def presets_of(request: AnyRequest) -> Presets:
@@ -104,11 +97,11 @@ async def preset(request: AnyRequest, name: FromPath[str]) -> Response[bytes]:
 async def put_preset(request: AnyRequest, name: FromPath[str]) -> Response[bytes]:
     """Keeps the whole of it; what is not said any more is gone. All is checked but what only the
     model can: grammars and token ids."""
-    _refuse_built_in(name)
+    refuse_built_in(name)
     check_name(name)
     body = await read(request, preset_decoder)
     settings = body.settings()
-    settings.params(_ANY_VOCABULARY)
+    settings.params(ANY_VOCABULARY)
     made = await presets_of(request).put(name, encode(settings), version=body.version)
     return reply(_kept_shown(made))
 
@@ -129,18 +122,12 @@ async def put_preset(request: AnyRequest, name: FromPath[str]) -> Response[bytes
 )
 async def delete_preset(request: AnyRequest, name: FromPath[str]) -> Response[bytes]:
     """Removes a preset for good; requests that name it are refused from then on."""
-    _refuse_built_in(name)
+    refuse_built_in(name)
     version = request.query_params.get("version")
     if version is not None and not (version.isascii() and version.isdigit() and len(version) < 16):
         raise Refused("version: expected a number", param="version")
     await presets_of(request).delete(name, version=None if version is None else int(version))
     return reply(PresetDeleted(name=name))
-
-
-def _refuse_built_in(name: str) -> None:
-    if name in BUILT_INS:
-        message = f"{name!r} comes with the server and stays as it is; use another name for a copy"
-        raise Refused(f"name: {message}", kind="forbidden", param="name")
 
 
 handlers = [presets, preset, put_preset, delete_preset]

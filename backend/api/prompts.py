@@ -4,8 +4,8 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from msgspec import Meta
 
+from corral.backend.answer_settings import vocabulary_id
 from corral.backend.api.media_parts import raw_prompt
-from corral.backend.api.params import vocabulary_id
 from corral.backend.chat.types import Prompt, Source, Written
 from corral.backend.errors import Refused
 

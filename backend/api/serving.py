@@ -6,6 +6,7 @@ from typing import Any, Protocol, cast
 
 from litestar import Response
 
+from corral.backend.answer_settings import ANY_VOCABULARY
 from corral.backend.api import ignored, sse
 from corral.backend.api.answer import Answer, Render, Wishes
 from corral.backend.api.generation import GenerationBody
@@ -17,9 +18,6 @@ from corral.backend.choices import Choices, Indexed
 from corral.backend.errors import CorralError
 from corral.backend.service import Service
 from corral.backend.settings import Settings
-
-#: Ids are checked against this while no model is loaded; such a request is refused anyway.
-_ANY_VOCABULARY = 2**31 - 1
 
 
 class Keeper(Protocol):
@@ -42,7 +40,7 @@ def service_of(request: AnyRequest) -> Service:
 def n_vocab(request: AnyRequest) -> int:
     """The size of the served model's vocabulary."""
     info = service_of(request).info
-    return _ANY_VOCABULARY if info is None else info.n_vocab
+    return ANY_VOCABULARY if info is None else info.n_vocab
 
 
 def wishes(body: GenerationBody) -> Wishes:

@@ -1,6 +1,10 @@
 """Conversations, answers of the Responses API, and presets, on disk."""
 
+from corral.backend.store.columns import MAX_COLUMNS
+from corral.backend.store.drafts import Draft
+from corral.backend.store.listing import PAGE_SIZE, Place
 from corral.backend.store.presets import Preset, Presets
+from corral.backend.store.queue import Queued
 from corral.backend.store.records import (
     Call,
     Conversation,
@@ -13,22 +17,35 @@ from corral.backend.store.records import (
     Upload,
 )
 from corral.backend.store.responses import Item, Responses, Turn
+from corral.backend.store.search import Found, Hit, Part
 from corral.backend.store.store import Store
+from corral.backend.store.traces import Trace
+from corral.backend.store.tunings import Tuned
 
 __all__ = [
+    "MAX_COLUMNS",
+    "PAGE_SIZE",
     "Call",
     "Conversation",
+    "Draft",
     "Figures",
+    "Found",
+    "Hit",
     "Item",
     "Message",
     "Outcome",
+    "Part",
     "Picture",
+    "Place",
     "Preset",
     "Presets",
+    "Queued",
     "Responses",
     "Role",
     "Status",
     "Store",
+    "Trace",
+    "Tuned",
     "Turn",
     "Upload",
 ]

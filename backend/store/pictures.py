@@ -24,9 +24,14 @@ _GONE = "There is no such picture; it may have been deleted"
 
 
 def keep(
-    db: sqlite3.Connection, folder: Path, message_id: int, uploads: Sequence[Upload]
+    db: sqlite3.Connection,
+    folder: Path,
+    message_id: int,
+    uploads: Sequence[Upload],
+    table: str = "message_picture",
 ) -> tuple[Picture, ...]:
-    """Gives a message its pictures; to be called inside a transaction."""
+    """Gives a message its pictures, or by ``table`` one that is queued; to be called inside a
+    transaction."""
     for position, upload in enumerate(uploads):
         p = upload.picture
         _write(folder / p.key, upload.data)
@@ -36,7 +41,7 @@ def keep(
             (p.key, p.media_type, p.n_bytes, p.width, p.height, upload.small),
         )
         db.execute(
-            "INSERT INTO message_picture(message_id, position, key, name) VALUES (?, ?, ?, ?)",
+            f"INSERT INTO {table}(message_id, position, key, name) VALUES (?, ?, ?, ?)",
             (message_id, position, p.key, p.name),
         )
     return tuple(upload.picture for upload in uploads)
@@ -54,13 +59,19 @@ def of_message(db: sqlite3.Connection, message_id: int) -> tuple[Picture, ...]:
     return _by_message(db, "message_id = ?", message_id).get(message_id, ())
 
 
+def of_queued(db: sqlite3.Connection, conversation_id: str) -> dict[int, tuple[Picture, ...]]:
+    """The pictures of what is queued in a conversation."""
+    where = "message_id IN (SELECT id FROM queued WHERE conversation_id = ?)"
+    return _by_message(db, where, conversation_id, table="queued_picture")
+
+
 def _by_message(
-    db: sqlite3.Connection, where: str, value: str | int
+    db: sqlite3.Connection, where: str, value: str | int, table: str = "message_picture"
 ) -> dict[int, tuple[Picture, ...]]:
     found: dict[int, tuple[Picture, ...]] = {}
     for row in db.execute(
         "SELECT message_id, key, name, media_type, n_bytes, width, height"
-        f" FROM message_picture JOIN picture USING (key) WHERE {where}"
+        f" FROM {table} JOIN picture USING (key) WHERE {where}"
         " ORDER BY message_id, position",
         (value,),
     ):
@@ -93,7 +104,10 @@ def small(db: sqlite3.Connection, key: str) -> bytes:
 def sweep(db: sqlite3.Connection, folder: Path) -> None:
     """Deletes the pictures that no message has any more, and files that nobody knows."""
     with transaction(db):
-        db.execute("DELETE FROM picture WHERE key NOT IN (SELECT key FROM message_picture)")
+        db.execute(
+            "DELETE FROM picture WHERE key NOT IN"
+            " (SELECT key FROM message_picture UNION SELECT key FROM queued_picture)"
+        )
         known = {row["key"] for row in db.execute("SELECT key FROM picture")}
         for path in folder.glob("*"):
             if path.name in known or not _OURS.fullmatch(path.name):

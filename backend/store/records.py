@@ -11,8 +11,9 @@ Status: TypeAlias = Literal["generating", "done", "stopped", "error"]
 class Conversation(Struct, frozen=True, kw_only=True):
     """A conversation. ``leaf_id``: last message of the branch shown. Times are Unix seconds.
 
-    ``version`` grows with every change of the title or the pin; ``deleted_s`` when it was deleted,
-    from when on it can be brought back for a while.
+    ``version`` grows with every change of the title; ``deleted_s`` when it was deleted,
+    from when on it can be brought back for a while. ``columns_id``: the message whose replies are
+    shown side by side until one is kept.
     """
 
     id: str
@@ -23,6 +24,7 @@ class Conversation(Struct, frozen=True, kw_only=True):
     version: int = 1
     is_pinned: int = 0
     deleted_s: float | None = None
+    columns_id: int | None = None
 
 
 class Picture(Struct, frozen=True, kw_only=True):
@@ -80,7 +82,7 @@ class Message(Struct, frozen=True, kw_only=True):
     alternatives. ``pictures`` are those of what the user said; ``reasoning``, ``calls``, ``model``,
     ``outcome`` and ``figures`` only mean something for replies. ``version`` counts edits.
     ``siblings``: ids of the alternatives, its own among them, when it was read with its
-    conversation."""
+    conversation. ``label``: what it was asked for with, where several were compared."""
 
     id: int
     conversation_id: str
@@ -96,3 +98,4 @@ class Message(Struct, frozen=True, kw_only=True):
     created_s: float = 0.0
     version: int = 1
     siblings: tuple[int, ...] = ()
+    label: str = ""

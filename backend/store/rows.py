@@ -36,7 +36,9 @@ def message(db: sqlite3.Connection, message_id: int) -> Message:
     found = None
     if abs(message_id) <= MAX_ID:
         found = db.execute(
-            "SELECT * FROM message WHERE id = ? AND deleted_s IS NULL", (message_id,)
+            "SELECT * FROM message WHERE id = ? AND deleted_s IS NULL AND conversation_id NOT IN"
+            " (SELECT id FROM conversation WHERE deleted_s IS NOT NULL)",
+            (message_id,),
         ).fetchone()
     if found is None:
         raise Refused("There is no such message; it may have been deleted", kind="not_found")
@@ -101,4 +103,5 @@ def to_message(
         created_s=row["created_s"],
         version=row["version"],
         siblings=siblings,
+        label=row["label"],
     )

@@ -103,6 +103,88 @@ MIGRATIONS = (
         updated_s REAL NOT NULL
     ) STRICT;
     """,
+    # What a reply was made from, and its tokens, compressed; see ``traces``.
+    """
+    CREATE TABLE trace (
+        message_id INTEGER PRIMARY KEY REFERENCES message(id) ON DELETE CASCADE,
+        sent BLOB NOT NULL,
+        said BLOB NOT NULL,
+        n_bytes INTEGER NOT NULL,
+        kept_s REAL NOT NULL
+    ) STRICT;
+    CREATE INDEX trace_by_time ON trace(kept_s, n_bytes);
+    """,
+    # What a conversation sets for its replies; ``body`` is JSON.
+    """
+    CREATE TABLE tuning (
+        conversation_id TEXT PRIMARY KEY REFERENCES conversation(id) ON DELETE CASCADE,
+        version INTEGER NOT NULL,
+        body BLOB NOT NULL
+    ) STRICT;
+    """,
+    # A draft is of a conversation, or of a browser's new chat. What is queued is sent in order when
+    # the reply that runs has ended well.
+    """
+    CREATE TABLE draft (
+        place TEXT PRIMARY KEY,
+        conversation_id TEXT REFERENCES conversation(id) ON DELETE CASCADE,
+        content TEXT NOT NULL,
+        token TEXT NOT NULL,
+        spent TEXT NOT NULL DEFAULT '',
+        updated_s REAL NOT NULL
+    ) STRICT;
+    CREATE INDEX draft_by_conversation ON draft(conversation_id);
+    CREATE TABLE queued (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        conversation_id TEXT NOT NULL REFERENCES conversation(id) ON DELETE CASCADE,
+        content TEXT NOT NULL,
+        is_paused INTEGER NOT NULL DEFAULT 0,
+        created_s REAL NOT NULL
+    ) STRICT;
+    CREATE INDEX queued_by_conversation ON queued(conversation_id);
+    CREATE TABLE queued_picture (
+        message_id INTEGER NOT NULL REFERENCES queued(id) ON DELETE CASCADE,
+        position INTEGER NOT NULL,
+        key TEXT NOT NULL REFERENCES picture(key),
+        name TEXT NOT NULL,
+        PRIMARY KEY (message_id, position)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX queued_picture_by_key ON queued_picture(key);
+    """,
+    # ``columns_id``: the user's message whose replies are shown side by side until one is kept.
+    # ``label``: what a reply was asked for with, where several were compared.
+    """
+    ALTER TABLE conversation ADD COLUMN columns_id INTEGER;
+    ALTER TABLE message ADD COLUMN label TEXT NOT NULL DEFAULT '';
+    """,
+    # The order of the list; and an index of the texts of messages that nobody is writing, so that a
+    # running reply, which is saved every second, costs nothing there. The index keeps no texts: it
+    # must be told the one that goes as it was.
+    """
+    DROP INDEX conversation_by_time;
+    CREATE INDEX conversation_by_place ON conversation(is_pinned DESC, updated_s DESC, id DESC)
+        WHERE deleted_s IS NULL;
+    CREATE VIRTUAL TABLE message_text USING fts5(
+        content, content = 'message', content_rowid = 'id', tokenize = 'trigram'
+    );
+    INSERT INTO message_text(rowid, content)
+        SELECT id, content FROM message WHERE status <> 'generating';
+    CREATE TRIGGER message_text_new AFTER INSERT ON message WHEN new.status <> 'generating' BEGIN
+        INSERT INTO message_text(rowid, content) VALUES (new.id, new.content);
+    END;
+    CREATE TRIGGER message_text_gone AFTER DELETE ON message WHEN old.status <> 'generating' BEGIN
+        INSERT INTO message_text(message_text, rowid, content)
+            VALUES ('delete', old.id, old.content);
+    END;
+    CREATE TRIGGER message_text_other AFTER UPDATE OF content, status ON message
+    WHEN (old.status = 'generating') <> (new.status = 'generating')
+        OR (new.status <> 'generating' AND new.content <> old.content) BEGIN
+        INSERT INTO message_text(message_text, rowid, content)
+            SELECT 'delete', old.id, old.content WHERE old.status <> 'generating';
+        INSERT INTO message_text(rowid, content)
+            SELECT new.id, new.content WHERE new.status <> 'generating';
+    END;
+    """,
 )
 
 

@@ -13,13 +13,28 @@ from pathlib import Path
 from msgspec import json
 from msgspec.structs import replace
 
-from corral.backend.store import pictures, rows, tree
+from corral.backend.store import (
+    columns,
+    listing,
+    pictures,
+    queue,
+    rows,
+    search,
+    traces,
+    tree,
+    tunings,
+)
 from corral.backend.store.database import Database, transaction
+from corral.backend.store.drafts import Drafts
+from corral.backend.store.queue import Queue
 from corral.backend.store.records import (
     Conversation,
     Message,
     Upload,
 )
+from corral.backend.store.search import Found
+from corral.backend.store.traces import Trace
+from corral.backend.store.tunings import Tuned
 
 
 class Store:
@@ -29,10 +44,13 @@ class Store:
         self._pictures = folder / pictures.FOLDER_NAME
         self._database = Database(folder, what="conversations")
         self._run = self._database.run
+        #: What is being written, and what waits to be sent.
+        self.drafts = Drafts(self._database)
+        self.queue = Queue(self._database, self._pictures)
 
     async def open(self) -> None:
         """Opens or makes the file, marks replies a crash left running as stopped, and deletes
-        pictures that no message has.
+        for good what was deleted long ago and pictures that no message has.
 
         Raises Broken when the folder cannot be used.
         """
@@ -54,29 +72,81 @@ class Store:
         """One message. Raises Refused not_found."""
         return await self._run(rows.message, message_id)
 
-    async def rename(self, conversation_id: str, title: str) -> Conversation:
-        """Gives it another title. Raises Refused not_found."""
-        return await self._run(_rename, conversation_id, title)
+    async def rename(
+        self, conversation_id: str, title: str, version: int | None = None
+    ) -> Conversation:
+        """Gives it another title. Raises Refused not_found, or conflict when it is not at
+        ``version``."""
+        return await self._run(listing.rename, conversation_id, title, version)
+
+    async def pin(self, conversation_id: str, is_pinned: bool) -> Conversation:
+        """Pins it to the head of the list, or not. Raises Refused not_found."""
+        return await self._run(listing.pin, conversation_id, is_pinned)
 
     async def delete(self, conversation_id: str) -> None:
-        """Removes it, its messages and pictures that no other has, for good. One that is not there
-        is no error."""
-        await self._run(_delete, conversation_id)
+        """Takes it out of the list; for 30 days it can be brought back. One that is not there is no
+        error."""
+        await self._run(listing.delete, conversation_id)
+
+    async def restore(self, conversation_id: str) -> Conversation:
+        """Brings back what was deleted. Raises Refused not_found."""
+        return await self._run(listing.restore, conversation_id)
+
+    async def deleted(self) -> Sequence[Conversation]:
+        """Those that can be brought back, the one deleted last first."""
+        return await self._run(listing.deleted)
+
+    async def forget(self, conversation_id: str) -> None:
+        """Deletes for good, with its messages and pictures that no other has, one that was
+        deleted. One that is not there is no error."""
+        await self._run(listing.forget, conversation_id)
         await self._run(pictures.sweep, self._pictures)
 
     async def add_turn(
-        self, conversation_id: str, text: str, *, model: str, uploads: Sequence[Upload] = ()
+        self,
+        conversation_id: str,
+        text: str,
+        *,
+        model: str,
+        uploads: Sequence[Upload] = (),
+        queued_id: int | None = None,
     ) -> tuple[Message, Message]:
         """Adds what the user said after the leaf, with its pictures, and an empty reply that is
-        being generated. Returns both. Raises Refused not_found."""
+        being generated. Returns both. ``queued_id``: it waited, and does not any more. Raises
+        Refused not_found, or conflict when it was not waiting."""
         return await self._run(
-            _add_turn, conversation_id, text, model, folder=self._pictures, uploads=uploads
+            _add_turn,
+            conversation_id,
+            text,
+            model,
+            folder=self._pictures,
+            uploads=uploads,
+            queued_id=queued_id,
         )
 
     async def add_reply(self, parent_id: int, *, model: str) -> Message:
         """Adds another empty reply to a user's message and makes it the leaf; those there were stay
         in the tree. Raises Refused not_found."""
         return await self._run(_add_reply, parent_id, model)
+
+    async def add_replies(
+        self, parent_id: int, labels: Sequence[str], *, model: str
+    ) -> tuple[Message, ...]:
+        """Adds empty replies to a user's message, one for each label, to be shown side by side with
+        those that run there; the first that runs becomes the leaf. Raises Refused not_found."""
+        return await self._run(columns.add, parent_id, labels, model)
+
+    async def label(self, message_id: int, words: str) -> Message:
+        """Notes what a reply was asked for with. Raises Refused not_found."""
+        return await self._run(columns.label, message_id, words)
+
+    async def show_columns(self, message_id: int) -> Message:
+        """Shows a reply and its alternatives side by side until one is chosen. Raises Refused."""
+        return await self._run(columns.show, message_id)
+
+    async def columns(self, conversation_id: str) -> tuple[Message, ...]:
+        """The replies that are shown side by side, oldest first. Raises Refused not_found."""
+        return await self._run(columns.read, conversation_id)
 
     async def update_reply(self, message: Message) -> None:
         """Writes how a running reply stands. One that was deleted meanwhile stays deleted."""
@@ -134,12 +204,42 @@ class Store:
         """A picture made small, a WebP. Raises Refused not_found."""
         return await self._run(pictures.small, key)
 
-    async def list(self) -> list[Conversation]:
-        """All conversations, the one last written to first."""
-        return await self._run(_list)
+    async def keep_trace(self, message_id: int, trace: Trace) -> None:
+        """Keeps what a reply was made from, in place of what there was; see ``traces``."""
+        await self._run(traces.keep, message_id, trace)
+
+    async def trace(self, message_id: int) -> Trace | None:
+        """What a reply was made from; None when that is not kept, or not any more."""
+        return await self._run(traces.read, message_id)
+
+    async def path(self, message_id: int) -> Sequence[Message]:
+        """The messages from the first to this one. Raises Refused not_found."""
+        return await self._run(tree.path, message_id)
+
+    async def tuning(self, conversation_id: str) -> Tuned:
+        """The settings of a conversation. Raises Refused not_found."""
+        return await self._run(tunings.read, conversation_id)
+
+    async def tune(self, conversation_id: str, version: int, body: bytes) -> Tuned:
+        """Gives a conversation other settings, made from those of ``version``. Raises Refused
+        not_found, or conflict when they are not at that version."""
+        return await self._run(tunings.write, conversation_id, version, body)
+
+    async def search(self, query: str, before_id: int | None = None) -> Found:
+        """What has all words of a query; ``before_id`` of the page before goes on from there."""
+        return await self._run(search.search, query, before_id)
+
+    async def list(
+        self, after: listing.Place | None = None, limit: int = listing.PAGE_SIZE + 1
+    ) -> list[Conversation]:
+        """Conversations that come after a place: pinned ones, then by the time last written to. One
+        more than a page, which shows whether there are more."""
+        return await self._run(listing.page, after, limit)
 
     def _prepare(self, db: sqlite3.Connection) -> None:
         db.execute("UPDATE message SET status = 'stopped' WHERE status = 'generating'")
+        db.execute("UPDATE queued SET is_paused = 1")
+        listing.purge(db)
         pictures.sweep(db, self._pictures)
 
 
@@ -155,22 +255,6 @@ def _create(db: sqlite3.Connection, title: str) -> Conversation:
     return Conversation(**row)
 
 
-def _list(db: sqlite3.Connection) -> list[Conversation]:
-    found = db.execute(
-        "SELECT * FROM conversation WHERE deleted_s IS NULL ORDER BY updated_s DESC, rowid DESC"
-    )
-    return [Conversation(**row) for row in found]
-
-
-def _rename(db: sqlite3.Connection, conversation_id: str, title: str) -> Conversation:
-    db.execute("UPDATE conversation SET title = ? WHERE id = ?", (title, conversation_id))
-    return rows.conversation(db, conversation_id)
-
-
-def _delete(db: sqlite3.Connection, conversation_id: str) -> None:
-    db.execute("DELETE FROM conversation WHERE id = ?", (conversation_id,))
-
-
 def _add_turn(
     db: sqlite3.Connection,
     conversation_id: str,
@@ -179,11 +263,15 @@ def _add_turn(
     *,
     folder: Path,
     uploads: Sequence[Upload],
+    queued_id: int | None,
 ) -> tuple[Message, Message]:
     with transaction(db):
         leaf = rows.conversation(db, conversation_id).leaf_id
         said = rows.insert(db, conversation_id, leaf, "user", text)
         shown = pictures.keep(db, folder, said.id, uploads)
+        if queued_id is not None:
+            queue.hand_over(db, queued_id, said.id)
+            shown = pictures.of_message(db, said.id)
         reply = rows.insert(db, conversation_id, said.id, "assistant", "", model=model)
         return replace(said, pictures=shown), reply
 

@@ -9,7 +9,7 @@ import sqlite3
 import time
 
 from corral.backend.errors import Refused
-from corral.backend.store import pictures, rows
+from corral.backend.store import pictures, rows, tunings
 from corral.backend.store.database import transaction
 from corral.backend.store.records import Conversation, Message
 
@@ -41,6 +41,15 @@ def read(db: sqlite3.Connection, conversation_id: str) -> tuple[Conversation, li
     return conversation, [
         rows.to_message(row, shown.get(row["id"], ()), tuple(siblings[row["parent_id"]]))
         for row in db.execute(_PATH, (conversation.leaf_id,))
+    ]
+
+
+def path(db: sqlite3.Connection, message_id: int) -> list[Message]:
+    """The messages from the first to this one. Raises Refused not_found."""
+    wanted = rows.message(db, message_id)
+    shown = pictures.of_conversation(db, wanted.conversation_id)
+    return [
+        rows.to_message(row, shown.get(row["id"], ())) for row in db.execute(_PATH, (wanted.id,))
     ]
 
 
@@ -138,8 +147,9 @@ def choose(db: sqlite3.Connection, message_id: int) -> None:
     """Shows the branch through a message. Raises Refused not_found."""
     with transaction(db):
         chosen = rows.message(db, message_id)
-        rows.conversation(db, chosen.conversation_id)
-        _show(db, chosen.conversation_id, _newest_below(db, chosen.id))
+        id = rows.conversation(db, chosen.conversation_id).id
+        db.execute("UPDATE conversation SET columns_id = NULL WHERE id = ?", (id,))
+        _show(db, id, _newest_below(db, chosen.id))
 
 
 def _newest_below(db: sqlite3.Connection, message_id: int) -> int:
@@ -175,6 +185,7 @@ def fork(db: sqlite3.Connection, message_id: int) -> Conversation:
             ).lastrowid
             assert parent_id is not None
             _copy_pictures(db, row["id"], parent_id)
+        tunings.copy(db, last.conversation_id, id)
         _show(db, id, parent_id)
         return rows.conversation(db, id)
 

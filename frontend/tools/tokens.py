@@ -85,7 +85,7 @@ async def to_tokens(request: AnyRequest) -> Response[str]:
     )
     view = await _filled(request, view)
     if is_htmx(request):
-        return page(request, "tools/_tokens.html", view=view)
+        return page(request, "tools/_tokens_sent.html", view=view)
     return await tool_page(request, "tokens", _("Tokens"), view)
 
 
@@ -142,23 +142,23 @@ def too_long(n_chars: int) -> Refused:
     return Refused(words.format(n=number(n_chars), most=number(MAX_CHARS)), kind="too_large")
 
 
-def chips(
-    ids: Sequence[int], pieces: Sequence[bytes], names: Collection[str]
-) -> tuple[Chip, ...]:
+def chips(ids: Sequence[int], pieces: Sequence[bytes], names: Collection[str]) -> tuple[Chip, ...]:
     """Tokens with their bytes, as they are drawn. ``names``: the texts of control tokens."""
-    return tuple(_chip(at, id, piece, names) for at, (id, piece) in enumerate(zip(ids, pieces, strict=False), 1))
+    return tuple(
+        _chip(at, id, piece, names)
+        for at, (id, piece) in enumerate(zip(ids, pieces, strict=False), 1)
+    )
 
 
 def _chip(at: int, id: int, piece: bytes, names: Collection[str]) -> Chip:
+    code = hexed(piece)
     try:
         text = piece.decode()
     except UnicodeDecodeError:
-        text, kind = hexed(piece), "bytes"
-        shown: tuple[Part, ...] = (Part(text),)
-        return Chip(at=at, id=id, kind="bytes", parts=shown, hex=hexed(piece), ends_line=False)
-    kind = "control" if text in names else "text"
-    ends = kind == "text" and text.endswith("\n")
-    return Chip(at=at, id=id, kind=kind, parts=parts(text), hex=hexed(piece), ends_line=ends)
+        return Chip(at=at, id=id, kind="bytes", parts=(Part(code),), hex=code, ends_line=False)
+    kind: Kind = "control" if text in names else "text"
+    ends_line = kind == "text" and text.endswith("\n")
+    return Chip(at=at, id=id, kind=kind, parts=parts(text), hex=code, ends_line=ends_line)
 
 
 def numbers(text: str) -> list[int]:

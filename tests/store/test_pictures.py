@@ -75,6 +75,7 @@ async def test_a_deleted_conversation_takes_the_pictures_that_no_other_has(
 ) -> None:
     first, second = await say(store, ONE, TWO), await say(store, TWO)
     await store.delete(first)
+    await store.forget(first)
     assert files(tmp_path) == {TWO.picture.key}
     with pytest.raises(Refused, match="deleted"):
         await store.picture(ONE.picture.key)
@@ -82,6 +83,7 @@ async def test_a_deleted_conversation_takes_the_pictures_that_no_other_has(
         await store.thumbnail(ONE.picture.key)
     assert await store.picture(TWO.picture.key) == ("image/png", b"two")
     await store.delete(second)
+    await store.forget(second)
     assert files(tmp_path) == set()
 
 
@@ -187,6 +189,7 @@ def test_whatever_happens_the_files_are_those_that_messages_have(steps: list[obj
                     gone = sorted(had)[n]
                     del had[gone]
                     await store.delete(gone)
+                    await store.forget(gone)
                 case ("open again", _):
                     await store.close()
                     store = Store(folder)
