@@ -2,7 +2,7 @@
 llama-server's."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -13,6 +13,8 @@ from corral.backend.settings import Settings
 # llama-server's default of every setting, by the name it has everywhere.
 _DEFAULTS: dict[str, Any] = msgspec.structs.asdict(Sampling()) | msgspec.structs.asdict(Effective())
 _SAMPLING = Sampling.__struct_fields__
+#: ``server``: a flag, or llama-server's default; ``model``: recommended by the model's file.
+Origin: TypeAlias = Literal["server", "model"]
 _REST = tuple(name for name in Effective.__struct_fields__ if name != "sampling")
 # What only a request can ask for; a flag of that name means another thing.
 _NO_FLAG = ("constraint", "id_slot", "lora", "prompt_probs")
@@ -44,15 +46,18 @@ def effective(params: Params, settings: Settings, recommended: Mapping[str, floa
 
 def _pick(name: str, params: Params, settings: Settings, recommended: Mapping[str, float]) -> Any:
     asked = getattr(params, name)
-    if asked is not None:
-        return asked
-    default = _DEFAULTS[name]
+    return default(name, settings, recommended)[0] if asked is None else asked
+
+
+def default(name: str, settings: Settings, recommended: Mapping[str, float]) -> tuple[Any, Origin]:
+    """What counts for a setting that no request says, and where it comes from."""
+    theirs = _DEFAULTS[name]
     flag = None if name in _NO_FLAG else getattr(settings, name, None)
     # One that was given counts, be it the default: the model's own must not take its place.
-    if flag is not None and (flag != default or name in settings.given):
-        return flag
+    if flag is not None and (flag != theirs or name in settings.given):
+        return flag, "server"
     value = recommended.get(name)
-    return default if value is None else type(default)(value)
+    return (theirs, "server") if value is None else (type(theirs)(value), "model")
 
 
 def constraint(settings: Settings) -> Constraint | None:

@@ -14,6 +14,7 @@ from corral.backend import defaults
 from corral.backend.answer_settings import AnswerSettings
 from corral.backend.chat.types import ChatRequest, Message, Params
 from corral.backend.errors import Refused
+from corral.backend.store import Preset
 
 MAX_NAME = 64
 # A developer's word is the system's in every template that knows only one of them.
@@ -72,9 +73,39 @@ class PresetSettings(AnswerSettings, kw_only=True, omit_defaults=True):
     ] = None
 
 
+class PresetObject(PresetSettings, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """A preset with its name: a reply, a file, and what ``PUT /presets/{name}`` takes, so that one
+    can be sent back changed. The name in the path counts, also for a copy of another."""
+
+    name: str | None = None
+    version: Annotated[
+        Annotated[int, Meta(ge=0, le=2**53)] | None,
+        Meta(description="the one this was made from; 0: there must be none yet"),
+    ] = None
+    is_builtin: bool | None = None
+    updated: Annotated[int | None, Meta(description="Unix seconds")] = None
+
+    def settings(self) -> PresetSettings:
+        """What is kept of it."""
+        names = PresetSettings.__struct_fields__
+        return PresetSettings(**{name: getattr(self, name) for name in names})
+
+
+def shown(name: str, settings: PresetSettings, preset: Preset | None = None) -> PresetObject:
+    """One that comes with the server, or that is kept as ``preset``, as it travels."""
+    return PresetObject(
+        **msgspec.structs.asdict(settings),
+        name=name,
+        version=0 if preset is None else preset.version,
+        is_builtin=preset is None,
+        updated=None if preset is None else int(preset.updated_s),
+    )
+
+
 #: Those that come with the server, by name. They cannot be changed; see ``docs/presets.md`` for
 #: what each is for.
 BUILT_INS = {name: msgspec.convert(body, PresetSettings) for name, body in _BUILT_IN.items()}
+preset_decoder = msgspec.json.Decoder(PresetObject)
 _kept_decoder = msgspec.json.Decoder(PresetSettings)
 
 

@@ -1,5 +1,6 @@
 """Use cases: a request becomes a running generation whose events any renderer can show."""
 
+import asyncio
 import itertools
 import logging
 import re
@@ -8,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
+import msgspec
 from msgspec.structs import replace
 
 from corral.backend import pool as pools
@@ -28,7 +30,7 @@ from corral.backend.chat.types import (
 )
 from corral.backend.choices import Choices, Generation
 from corral.backend.defaults import effective
-from corral.backend.engine.messages import ModelInfo, Snapshot
+from corral.backend.engine.messages import Constraint, ModelInfo, Snapshot, Verdict
 from corral.backend.errors import CorralError, Refused
 from corral.backend.pool import Engine, Pool
 from corral.backend.prompting import Prompting
@@ -36,6 +38,9 @@ from corral.backend.settings import Settings
 from corral.backend.vectors import EmbedRequest, Vectors, compute
 
 log = logging.getLogger("corral")
+
+#: Seconds that a constraint may take to compile when it is only looked at.
+CHECK_S = 10.0
 
 #: Seeds go from 0 to here, not included; llama-server's number after that means "draw one".
 _N_SEEDS = 2**32 - 1
@@ -170,6 +175,17 @@ class Service:
     async def detokenize(self, tokens: list[int]) -> str:
         """The text of tokens; bytes that are not UTF-8 become U+FFFD."""
         return b"".join(await self.pieces(tokens)).decode("utf-8", "replace")
+
+    async def check_constraint(self, constraint: Constraint) -> Verdict:
+        """Whether answers could be made to match it; compiled by the engine, beside everything else
+        it does. Raises Refused when it takes too long, or Broken."""
+        call = self._pool.get(None).call("check_constraint", {"constraint": constraint})
+        try:
+            async with asyncio.timeout(CHECK_S):
+                return msgspec.convert(await call, Verdict)
+        except TimeoutError:
+            message = f"this takes longer than {CHECK_S:g} seconds to compile"
+            raise Refused(message, kind="unsupported") from None
 
     async def memory(self, method: str, args: dict[str, Any]) -> Any:
         """Asks about LoRA adapters or slots: a method of the engine's ``memory`` and its answer.
@@ -306,6 +322,14 @@ class Service:
             return self._prompting.model(self._pool.engine).can
         except CorralError:
             return None
+
+    @property
+    def can_think(self) -> bool:
+        """Whether the model reasons before it answers, in a way that is known here."""
+        try:
+            return self._prompting.model(self._pool.engine).can_think
+        except CorralError:
+            return False
 
     @property
     def snapshot(self) -> Snapshot | None:

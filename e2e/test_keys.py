@@ -14,7 +14,7 @@ And then **more** of it, enough to wait for.
 """
 
 
-def test_enter_keeps_the_text_while_a_reply_runs_and_breaks_lines_with_shift(
+def test_enter_queues_while_a_reply_runs_and_breaks_lines_with_shift(
     server: Server, page: Page
 ) -> None:
     page.goto(server.url)
@@ -29,10 +29,14 @@ def test_enter_keeps_the_text_while_a_reply_runs_and_breaks_lines_with_shift(
     expect(page.get_by_role("button", name="Stop")).to_be_visible()
     box.fill("the next one")
     page.keyboard.press("Enter")
-    expect(box).to_have_value("the next one")
+    expect(page.get_by_role("article", name="Queued message 1 of 1")).to_be_visible()
+    expect(box).to_have_value("")
+    expect(box).to_be_focused()
+    box.fill("and one I think about")
     server.control(hold=None)
     expect(page.get_by_role("button", name="Send")).to_be_visible()
-    expect(box).to_have_value("the next one")
+    expect(page.locator(".user > .user")).to_have_text(["one\ntwo", "the next one"])
+    expect(box).to_have_value("and one I think about")
     expect(box).to_be_focused()
 
 

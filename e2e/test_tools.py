@@ -7,8 +7,8 @@ from axe_playwright_python.sync_playwright import Axe
 from e2e_kit import DESKTOP, PHONE, SMALL_PHONE, Server, Visitor
 from playwright.sync_api import Page, expect
 
-SIZES = [DESKTOP, PHONE, SMALL_PHONE]
-PAGES = ["tokens"]
+LOOKS = [(DESKTOP, "light"), (PHONE, "dark"), (SMALL_PHONE, "light")]
+PAGES = ["tokens", "template"]
 AXE = Axe()
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
 
@@ -30,10 +30,14 @@ def fill(page: Page, tool: str) -> None:
         page.get_by_label("Text", exact=True).fill("a_very_long_word " * 20 + "é\n<|im_end|>")
         expect(page.locator(".counts")).to_contain_text("tokens ·")
         page.get_by_text("As a table").click()
+    if tool == "template":
+        page.get_by_text("Tools and variables").click()
+        page.get_by_text("The template", exact=True).click()
+        page.get_by_label("Text of message 2").fill("a_very_long_word_" * 20)
+        expect(page.locator(".written")).to_contain_text("a_very_long_word_")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("viewport", SIZES, ids=lambda v: str(v["width"]))
+@pytest.mark.parametrize(("viewport", "scheme"), LOOKS, ids=["desktop", "phone", "small"])
 @pytest.mark.parametrize("tool", PAGES)
 def test_pages_are_accessible_and_fit(
     server: Server, visitor: Visitor, tool: str, viewport: Any, scheme: Any
@@ -78,3 +82,42 @@ def test_tokens_without_script(server: Server, visitor: Visitor) -> None:
     page.get_by_label("Numbers of tokens").fill("104, 105")
     page.get_by_role("button", name="Show text").click()
     expect(page.locator("#back pre")).to_have_text("hi")
+
+
+# --- chat template --------------------------------------------------------------------------------
+
+
+def test_a_conversation_is_edited_beside_its_prompt(server: Server, page: Page) -> None:
+    page.goto(f"{server.url}/template")
+    prompt = page.get_by_role("region", name="The prompt")
+    page.get_by_role("button", name="Remove message 1").click()
+    expect(prompt).not_to_contain_text("system")
+    page.get_by_role("button", name="Add a message").click()
+    page.get_by_label("Text of message 4").fill("Madrid <|im_end|>")
+    expect(prompt.locator("mark").last).to_have_text("Madrid <|im_end|>")
+    expect(page.get_by_label("Role of message 4")).to_have_value("assistant")
+    page.get_by_label("Begin the answer").uncheck()
+    page.get_by_label("Role of message 4").select_option("user")
+    expect(prompt).to_contain_text("user↵\nMadrid")
+
+
+def test_a_changed_template_is_tried_and_put_back(server: Server, page: Page) -> None:
+    page.goto(f"{server.url}/template")
+    prompt = page.get_by_role("region", name="The prompt")
+    page.get_by_text("The template", exact=True).click()
+    page.get_by_label("Jinja").fill("{% for m in messages %}{{ m.rol }}")
+    expect(page.get_by_role("alert")).to_contain_text("syntax error in line 1")
+    page.get_by_label("Jinja").fill("{% for m in messages %}{{ m.role | upper }}: {{ m.content }};{% endfor %}")
+    expect(prompt).to_contain_text("USER: And of Spain?;")
+    page.get_by_role("button", name="Back to the model's").click()
+    expect(prompt.locator("b").first).to_have_text("<|im_start|>")
+    assert "SYSTEM" not in server.service.chat_template
+
+
+def test_a_template_without_script(server: Server, visitor: Visitor) -> None:
+    page = visitor.page(java_script_enabled=False)
+    page.goto(f"{server.url}/template")
+    page.get_by_role("button", name="Add a message").click()
+    page.get_by_label("Text of message 5").fill("Good.")
+    page.get_by_role("button", name="Show the prompt").click()
+    expect(page.locator(".written mark").last).to_have_text("Good.")

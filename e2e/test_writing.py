@@ -1,7 +1,11 @@
 """Writing: drafts, messages that wait, texts that are attached, and keys."""
 
-from e2e_kit import Server, Visitor, finished
-from playwright.sync_api import Page, expect
+from typing import Any
+
+import pytest
+from e2e_kit import DESKTOP, PHONE, SMALL_PHONE, Server, Visitor, finished, say, write
+from playwright.sync_api import FilePayload, Page, expect
+from test_looks import assert_accessible, assert_fits
 
 
 def type_in(page: Page, text: str) -> None:
@@ -37,3 +41,171 @@ def test_what_is_typed_is_there_in_another_browser_until_it_is_sent(
     expect(there).to_have_value("")
     page.goto(server.url)
     expect(box).to_have_value("")
+
+
+def test_messages_wait_for_the_reply_and_are_sent_with_the_page_closed(
+    server: Server, visitor: Visitor
+) -> None:
+    context = visitor.context()
+    page = context.new_page()
+    page.goto(server.url)
+    server.control(hold="decode", after=4)
+    say(page, "The first of three")
+    waiting = page.locator(".queued")
+    for n, text in enumerate(("The second", "The third", "Not this one", "And not this"), start=1):
+        write(page, text)
+        expect(waiting).to_have_count(n)
+    expect(page.get_by_role("button", name="Stop", exact=True)).to_be_visible()
+    page.get_by_label("Message", exact=True).fill("begun")
+    waiting.nth(2).get_by_role("button", name="Edit", exact=True).click()
+    expect(page.get_by_label("Message", exact=True)).to_have_value("begun\n\nNot this one")
+    waiting.nth(2).get_by_role("button", name="Remove").click()
+    expect(waiting).to_have_count(2)
+    where = page.url
+    page.goto("about:blank")
+    server.control(hold=None)
+    queue = server.app.state.site.store.queue
+    while server.run(queue.list(where.rpartition("/")[2])):
+        pass
+    server.until(lambda _: server.is_idle())
+    page.goto(where)
+    finished(page)
+    expect(page.locator(".user > .user")).to_have_text(
+        ["The first of three", "The second", "The third"]
+    )
+    expect(page.locator("article > .md")).to_have_text(
+        ["The first of three", "The second", "The third"]
+    )
+    expect(page.get_by_label("Message", exact=True)).to_have_value("begun\n\nNot this one")
+
+
+def test_a_page_that_is_open_shows_each_message_as_it_is_sent(server: Server, page: Page) -> None:
+    page.goto(server.url)
+    server.control(hold="decode", after=4)
+    say(page, "One of two")
+    write(page, "Two of two")
+    expect(page.locator(".queued")).to_have_count(1)
+    page.get_by_label("Message", exact=True).fill("unsent")
+    server.control(hold=None)
+    expect(page.locator("article > .md")).to_have_text(["One of two", "Two of two"])
+    finished(page)
+    expect(page.locator(".queued")).to_have_count(0)
+    expect(page.get_by_label("Message", exact=True)).to_have_value("unsent")
+    write(page, "and on")
+    expect(page.locator(".turn.user")).to_have_count(3)
+    finished(page)
+
+
+def test_what_waits_is_paused_by_stop_and_sent_when_told(server: Server, page: Page) -> None:
+    page.goto(server.url)
+    server.control(hold="decode", after=4)
+    say(page, "To be halted")
+    write(page, "To be sent")
+    expect(page.locator(".queued")).to_have_count(1)
+    page.keyboard.press("Escape")
+    send_now = page.get_by_role("button", name="Send now")
+    expect(send_now).to_be_visible()
+    server.control(hold=None)
+    page.get_by_label("Message", exact=True).fill("still here")
+    send_now.click()
+    expect(page.locator("article > .md").last).to_have_text("To be sent")
+    finished(page)
+    expect(page.locator(".queued")).to_have_count(0)
+    expect(page.get_by_label("Message", exact=True)).to_have_value("still here")
+
+
+def test_without_script_the_form_has_both_buttons(server: Server, visitor: Visitor) -> None:
+    page = visitor.page(java_script_enabled=False)
+    page.goto(server.url)
+    server.control(hold="decode", after=4)
+    page.get_by_label("Message", exact=True).fill("Without script")
+    page.get_by_role("button", name="Send", exact=True).click()
+    page.get_by_label("Message", exact=True).fill("Next")
+    page.get_by_role("button", name="Queue", exact=True).click()
+    expect(page.locator(".queued > .user")).to_have_text("Next")
+    page.get_by_role("button", name="Stop", exact=True).click()
+    page.get_by_role("button", name="Edit", exact=True).last.click()
+    expect(page.get_by_label("Message", exact=True)).to_have_value("Next")
+    expect(page.locator(".queued")).to_have_count(0)
+
+
+NOTES: FilePayload = {
+    "name": "notes.md",
+    "mimeType": "text/markdown",
+    "buffer": b"# Notes\n\n```\ncode <b>\n```\n" + b"a_line_that_is_long " * 20,
+}
+ZIP: FilePayload = {"name": "a.zip", "mimeType": "application/zip", "buffer": b"PK\3\4rest"}
+PASTE = """(text) => {
+  const data = new DataTransfer();
+  data.setData("text/plain", text);
+  const how = { clipboardData: data, bubbles: true, cancelable: true };
+  return document.activeElement.dispatchEvent(new ClipboardEvent("paste", how));
+}"""
+
+
+def test_texts_are_chosen_refused_sent_and_folded(server: Server, visitor: Visitor) -> None:
+    visitor.expected.append("400")
+    page = visitor.page()
+    page.goto(server.url)
+    page.locator("#pictures").set_input_files([NOTES, ZIP])
+    line = page.locator("#chips li", has=page.get_by_role("button"))
+    expect(line).to_have_count(1)
+    expect(line).to_contain_text("about")
+    expect(page.get_by_role("alert")).to_contain_text("a.zip: this is a ZIP archive")
+    write(page, "Sum up")
+    expect(page.locator(".user > .user")).to_have_text("Sum up")
+    finished(page)
+    expect(page.locator("#chips li")).to_have_count(0)
+    text = page.get_by_role("region", name="notes.md").locator("visible=true")
+    expect(text).to_have_count(0)
+    page.locator(".turn.user summary", has_text="notes.md").click()
+    expect(text).to_contain_text("code <b>")
+    page.get_by_role("article", name="You").get_by_role("link", name="Edit").click()
+    box = page.get_by_label("Your message")
+    box.fill("Short now")
+    page.get_by_role("button", name="Save", exact=True).click()
+    expect(page.locator(".user > .user")).to_have_text("Short now")
+    expect(page.locator(".file")).to_have_count(0)
+
+
+def test_a_long_paste_is_a_file_and_can_be_text_again(server: Server, page: Page) -> None:
+    page.goto(server.url)
+    box = page.get_by_label("Message", exact=True)
+    box.fill("before ")
+    long = "pasted words " * 200
+    assert not page.evaluate(PASTE, long), "the paste went into the box too"
+    line = page.locator("#chips li", has=page.get_by_role("button"))
+    expect(line).to_contain_text("Pasted text.txt")
+    expect(box).to_have_value("before ")
+    assert page.evaluate(PASTE, "a short paste"), "a short paste is the browser's"
+    page.get_by_role("button", name="Into the box").click()
+    expect(box).to_have_value(f"before {long}")
+    expect(box).to_be_focused()
+    expect(page.locator("#chips li")).to_have_count(0)
+
+
+@pytest.mark.parametrize("viewport", [DESKTOP, PHONE, SMALL_PHONE], ids=lambda v: str(v["width"]))
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_what_waits_and_what_is_attached_fits_and_is_accessible(
+    server: Server, visitor: Visitor, viewport: Any, scheme: Any
+) -> None:
+    is_phone = viewport["width"] < 700
+    page = visitor.page(viewport=viewport, color_scheme=scheme, has_touch=is_phone)
+    page.goto(server.url)
+    page.locator("#pictures").set_input_files([NOTES])
+    expect(page.locator("#chips button")).to_have_count(2)
+    server.control(hold="decode", after=4)
+    say(page, "Sum up")
+    page.locator(".turn.user summary", has_text="notes.md").click()
+    page.locator("#pictures").set_input_files([NOTES])
+    expect(page.locator("#chips button")).to_have_count(2)
+    write(page, "And this one")
+    expect(page.locator(".queued")).to_have_count(1)
+    page.locator("#pictures").set_input_files([NOTES])
+    expect(page.locator("#chips button")).to_have_count(2)
+    assert_fits(page)
+    assert_accessible(page)
+    expect(page.locator("#stop")).to_be_in_viewport(ratio=1)
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("button", name="Send now")).to_be_visible()
+    assert_accessible(page)

@@ -5,9 +5,22 @@ from litestar.exceptions import HTTPException
 from litestar.types import ControllerRouterHandler
 
 from corral.backend.errors import CorralError
-from corral.frontend import actions, branching, drafts, login, pages, pictures, static, ways
-from corral.frontend.site import lifespan
-from corral.frontend.tools import inspect, preferences, status, template, tokens, tree
+from corral.frontend import (
+    actions,
+    branching,
+    conversations,
+    drafts,
+    login,
+    pages,
+    pictures,
+    probabilities,
+    queue,
+    static,
+    tuning_pages,
+    ways,
+)
+from corral.frontend.queue import lifespan
+from corral.frontend.tools import grammar, inspect, preferences, status, template, tokens, tree
 from corral.frontend.wire import failure, framework_failure, own_form, speak, unforeseen
 
 __all__ = ["error_page", "handlers", "lifespan"]
@@ -28,8 +41,13 @@ handlers: list[ControllerRouterHandler] = [
             actions.start,
             actions.send,
             actions.stop,
-            actions.rename,
-            actions.delete,
+            conversations.rows,
+            conversations.search,
+            conversations.manage,
+            conversations.rename,
+            conversations.pin,
+            conversations.delete,
+            conversations.restore,
             branching.turn,
             branching.editing,
             branching.edit,
@@ -45,11 +63,22 @@ handlers: list[ControllerRouterHandler] = [
             ways.keep,
             ways.events,
             tree.tree,
+            tuning_pages.settings_page,
+            tuning_pages.look,
+            tuning_pages.tune,
             tokens.tokens_page,
             tokens.to_tokens,
             tokens.to_text,
             template.template_page,
             template.preview,
+            grammar.grammar_page,
+            grammar.check,
+            grammar.try_it,
+            grammar.events,
+            grammar.stop,
+            queue.send_now,
+            queue.edit,
+            queue.remove,
             drafts.save,
             drafts.load,
             pictures.attach,
@@ -57,6 +86,10 @@ handlers: list[ControllerRouterHandler] = [
             pictures.small,
             preferences.preferences_page,
             preferences.prefer,
+            probabilities.probabilities,
+            probabilities.alternatives,
+            probabilities.alternative,
+            probabilities.keep,
             inspect.inspect,
             inspect.request_json,
             inspect.prompt_text,

@@ -9,8 +9,8 @@ from litestar.params import FromPath
 from msgspec.structs import replace
 
 from corral.backend.errors import CorralError, Refused
-from corral.backend.store import Conversation, Message, Upload
-from corral.frontend import columns, drafts, tuning, views
+from corral.backend.store import Conversation, Message, Queued, Upload
+from corral.frontend import columns, drafts, panel, texts, tuning, tuning_form, views
 from corral.frontend.asked import remember, wanted
 from corral.frontend.asking import to_request
 from corral.frontend.live import sentence
@@ -21,7 +21,6 @@ from corral.frontend.uploads import looked_at
 from corral.frontend.wire import AnyRequest, form_of, go, is_htmx, nothing, page, site_of
 from corral.frontend.words import _, later
 
-MAX_TITLE_CHARS = 200
 BUSY = later(
     "A reply is still being written here. Wait for it, or stop it first; your text is kept."
 )
@@ -53,17 +52,25 @@ async def _say(request: AnyRequest, conversation_id: str | None) -> Response[Any
     """Keeps what was said, begins the reply, and shows both; or says why not."""
     site, text = site_of(request), await text_of(request)
     after = (await form_of(request)).get("after")
+    waiting: Sequence[Queued] = ()
     try:
         n = wanted(await form_of(request))
-        uploads = [seen.upload for seen in await looked_at(site, await form_of(request))]
-        if not text.strip() and not uploads:
+        own = None if conversation_id else await tuning_form.valid(site, await form_of(request))
+        pictures, read = await looked_at(site, await form_of(request))
+        uploads = [seen.upload for seen in pictures]
+        content = texts.message(text, read)
+        if not content.strip() and not uploads:
             return await _decline(request, conversation_id, text, _(_EMPTY), 400)
+        were = () if conversation_id is None else await site.store.columns(conversation_id)
         async with site.live.starting:
-            begun = await _begin(site, conversation_id, text, uploads, after, n)
+            begun = await begin(site, conversation_id, content, uploads, after, n, own=own)
+            if begun is None and conversation_id is not None:
+                waiting = await _queue(site, conversation_id, content, uploads, after)
     except CorralError as error:
         return await _decline(request, conversation_id, text, error.message, error.wire.status)
     if begun is None:
-        return await _decline(request, conversation_id, text, _(BUSY), 409)
+        await drafts.sent(site, await form_of(request), conversation_id, text)
+        return await _queued(request, str(conversation_id), waiting)
     said, reply = begun
     id = said.conversation_id
     await drafts.sent(site, await form_of(request), conversation_id, text)
@@ -74,21 +81,58 @@ async def _say(request: AnyRequest, conversation_id: str | None) -> Response[Any
     beside = await site.store.columns(id)
     last = columns.turn(site, beside, reply.message) if beside else None
     turns = (views.turn(said), last or views.turn(reply.message, reply, site.service))
-    response = await _shown(request, "sent.html", conversation, reply, turns, headers=headers)
+    response = await _shown(
+        request, "sent.html", conversation, reply, turns, headers=headers, were_beside=bool(were)
+    )
     return remember(request, response, n)
 
 
-async def _begin(
+async def _queue(
+    site: Site, conversation_id: str, text: str, uploads: Sequence[Upload], after: object
+) -> Sequence[Queued]:
+    """Keeps what was said until the reply that is running has ended; returns all that waits there.
+    Raises Refused conflict when the page does not show that reply."""
+    current, _messages = await site.store.get(conversation_id)
+    if after != str(current.leaf_id):
+        raise Refused(_(BUSY), kind="conflict")
+    await site.store.queue.add(conversation_id, text, uploads)
+    return await site.store.queue.list(conversation_id)
+
+
+async def _queued(
+    request: AnyRequest, conversation_id: str, waiting: Sequence[Queued]
+) -> Response[Any]:
+    if not is_htmx(request):
+        return go(f"/c/{conversation_id}")
+    site = site_of(request)
+    current, messages = await site.store.get(conversation_id)
+    running = site.live.running_in(conversation_id)
+    return page(
+        request,
+        "queued.html",
+        queue=views.waiting(waiting),
+        composer=composer(site, current, messages, running),
+        panel=await panel.of_chat(site, conversation_id),
+        announcement=_("Queued; it is sent when the reply has ended"),
+        box=None,
+    )
+
+
+async def begin(
     site: Site,
     conversation_id: str | None,
     text: str,
     uploads: Sequence[Upload],
     after: object,
-    n: int,
+    n: int = 1,
+    *,
+    queued_id: int | None = None,
+    own: tuning.Own | None = None,
 ) -> tuple[Message, Reply] | None:
     """Keeps what was said and begins the reply, or ``n`` of which it returns the first; None when
-    one is running there. ``after`` is what the page shows last. Raises Refused conflict when that
-    is not so any more."""
+    one is running there. ``after`` is what the page shows last; ``queued_id``: it waited until now;
+    ``own``: the settings of a new conversation.
+    Raises Refused conflict when that is not so any more."""
     history: list[Message] = []
     if conversation_id is not None:
         if site.live.running_in(conversation_id) is not None:
@@ -96,14 +140,20 @@ async def _begin(
         _current, history = await site.store.get(conversation_id)
         if after is not None and after != str(history[-1].id if history else ""):
             raise Refused(_(_BEHIND), kind="conflict")
-    settings = await tuning.of(site, conversation_id)
+    settings = await tuning.of(site, conversation_id, own)
     files = await files_of(site, history)
-    title = views.title_of(text) if text.strip() else uploads[0].picture.name
+    words, blocks = texts.taken_apart(text)
+    names = [*(block.name for block in blocks), *(upload.picture.name for upload in uploads)]
+    title = views.title_of(words) if words.strip() or not names else names[0]
     id = conversation_id or (await site.store.create(title)).id
+    if own is not None and own != tuning.Own():
+        await site.store.tune(id, 0, tuning.encode(own))
     model = site.service.model_name
-    said, message = await site.store.add_turn(id, text, model=model, uploads=uploads)
+    said, message = await site.store.add_turn(
+        id, text, model=model, uploads=uploads, queued_id=queued_id
+    )
     others = await site.store.add_replies(said.id, [""] * (n - 1), model=model) if n > 1 else ()
-    files |= {upload.picture.key: upload.data for upload in uploads}
+    files |= await files_of(site, [said])
     asking = to_request([*history, said], files, settings)
     return said, site.live.start_all([message, *others], asking)[0]
 
@@ -122,6 +172,7 @@ async def _shown(
     turns: tuple[views.Turn, ...],
     *,
     headers: dict[str, str] | None = None,
+    were_beside: bool = False,
 ) -> Response[str]:
     site = site_of(request)
     _current, messages = await site.store.get(conversation.id)
@@ -136,7 +187,10 @@ async def _shown(
             composer(site, conversation, messages, reply), n_ways=wanted(await form_of(request))
         ),
         strip=strip_of(site),
-        closed=views.turn(messages[-3]) if len(messages) > 2 else None,
+        panel=await panel.of_chat(site, conversation.id),
+        is_new=headers is not None,
+        # What was side by side is one turn now.
+        closed=views.turn(messages[-3]) if were_beside else None,
     )
 
 
@@ -147,7 +201,10 @@ async def _decline(
     why = sentence(why)
     if is_htmx(request):
         return page(request, "_notice_partial.html", status=status, message=why)
-    return await chat_page(request, conversation_id, draft=text, notice=why, status=status)
+    given = None if conversation_id else tuning_form.read(await form_of(request))
+    return await chat_page(
+        request, conversation_id, draft=text, notice=why, status=status, given=given
+    )
 
 
 @post("/g/{message_id:int}/stop", status_code=200)
@@ -166,24 +223,6 @@ async def stop(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
     message: Message = await site.store.message(message_id)
     await end_all(site, replies)
     return go(f"/c/{message.conversation_id}")
-
-
-@post("/c/{conversation_id:str}/rename", status_code=200)
-async def rename(request: AnyRequest, conversation_id: FromPath[str]) -> Response[Any]:
-    """Gives a conversation another title. Raises Refused not_found."""
-    title = " ".join((await text_of(request, "title")).split())[:MAX_TITLE_CHARS]
-    if title:
-        await site_of(request).store.rename(conversation_id, title)
-    return go(f"/c/{conversation_id}")
-
-
-@post("/c/{conversation_id:str}/delete", status_code=200)
-async def delete(request: AnyRequest, conversation_id: FromPath[str]) -> Response[Any]:
-    """Deletes a conversation for good; the form has asked before."""
-    site = site_of(request)
-    await end_all(site, site.live.all_in(conversation_id))
-    await site.store.delete(conversation_id)
-    return go("/")
 
 
 async def end_all(site: Site, replies: Sequence[Reply]) -> None:

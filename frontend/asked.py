@@ -31,9 +31,7 @@ def last(request: AnyRequest) -> int:
 def remember(request: AnyRequest, response: Response[Any], n: int) -> Response[Any]:
     """The response, which notes in the reader's browser how many were asked for."""
     path = request.app.state.settings.api_prefix or "/"
-    response.set_cookie(
-        COOKIE, str(n), path=path, max_age=_YEAR_S, httponly=True, samesite="lax"
-    )
+    response.set_cookie(COOKIE, str(n), path=path, max_age=_YEAR_S, httponly=True, samesite="lax")
     return response
 
 

@@ -166,9 +166,7 @@ async def delete(request: AnyRequest, message_id: FromPath[int]) -> Response[Any
         await site.store.delete_message(message_id)
     if not is_htmx(request):
         return go(f"/c/{gone.conversation_id}?deleted={message_id}")
-    return await shown(
-        request, gone.conversation_id, _("Deleted"), undo=f"/m/{message_id}/restore"
-    )
+    return await shown(request, gone.conversation_id, _("Deleted"), undo=f"/m/{message_id}/restore")
 
 
 @post("/m/{message_id:int}/restore", status_code=200)
@@ -224,6 +222,7 @@ async def shown(
         ),
         rows=views.rows(await site.store.list(), conversation_id),
         composer=composer(site, current, messages, running),
+        queue=views.waiting(await site.store.queue.list(conversation_id)),
         strip=strip_of(site),
         announcement=announcement,
         undo=undo,

@@ -11,8 +11,7 @@ from corral.frontend.words import _
 
 
 def turn(site: Site, replies: Sequence[Message], leaf: Message) -> views.Turn:
-    """Replies to one message as columns, of which ``leaf`` is the one that a message goes on from.
-    """
+    """Replies to one message as columns; a message that is sent goes on from ``leaf``."""
     columns = tuple(
         column(site, reply, n, is_leaf=reply.id == leaf.id) for n, reply in enumerate(replies, 1)
     )

@@ -21,11 +21,13 @@ class Shown(Struct, frozen=True, kw_only=True):
 
 
 class Chip(Struct, frozen=True, kw_only=True):
-    """A picture that waits to be sent. ``source`` is an address of it made small."""
+    """A file that waits to be sent. ``source`` is an address of a picture made small; a text has
+    none, and ``can_unfold`` when it may as well be written into the box."""
 
     name: str
     source: str
     figures: str
+    can_unfold: bool = False
 
 
 def shown(picture: Picture) -> Shown:

@@ -7,7 +7,7 @@ before anybody is told.
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -56,6 +56,9 @@ class Live:
         self._replies: dict[int, Reply] = {}
         #: Held from the look whether a reply is running until another one is.
         self.starting = asyncio.Lock()
+        self.is_closing = False
+        #: Called when a reply has ended and is on disk, before anybody is told.
+        self.on_end: Callable[[Reply], Awaitable[None]] | None = None
 
     def start(self, message: Message, request: ChatRequest) -> Reply:
         """Begins to answer; ``message`` is the empty reply in the store."""
@@ -96,6 +99,7 @@ class Live:
 
     async def close(self) -> None:
         """Stops everything; what was written is on disk after."""
+        self.is_closing = True
         tasks = [r.task for r in self._replies.values() if r.task is not None]
         for reply in list(self._replies.values()):
             reply.stop()
@@ -133,8 +137,12 @@ class Live:
             reply.message = reply.standing(Outcome(status="error", error=unsaved))
         finally:
             del self._replies[reply.id]
-            reply.ended.set()
-            reply.touch()
+            try:
+                if self.on_end is not None:
+                    await self.on_end(reply)
+            finally:
+                reply.ended.set()
+                reply.touch()
 
     async def _answer(self, reply: Reply, part: Part) -> Outcome:
         """Runs a reply through; returns how it ended. Raises CorralError."""

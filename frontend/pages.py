@@ -9,10 +9,13 @@ from litestar.response import Stream
 from msgspec.structs import replace
 
 from corral.backend.store import Conversation, Draft, Message
-from corral.frontend import asked, columns, drafts, streams, views
+from corral.frontend import asked, columns, drafts, panel, streams, views
+from corral.frontend.gauges import context_use
 from corral.frontend.instruments import Strip, strip
 from corral.frontend.reply import Reply
 from corral.frontend.site import Site
+from corral.frontend.tuning import Own
+from corral.frontend.typed import Typed
 from corral.frontend.uploads import takes_pictures
 from corral.frontend.wire import LOOK, AnyRequest, page, site_of
 from corral.frontend.words import _, number
@@ -20,8 +23,14 @@ from corral.frontend.words import _, number
 
 @route("/", http_method=LOOK, status_code=200)
 async def new_chat(request: AnyRequest) -> Response[str]:
-    """A new chat; ``?q=`` fills in a message, which is never sent by itself."""
-    return await chat_page(request, None, draft=request.query_params.get("q", ""))
+    """A new chat; ``?q=`` fills in a message, which is never sent by itself, ``?preset=`` names a
+    preset. ``?deleted=`` is the conversation that was just deleted."""
+    gone = {c.id for c in await site_of(request).store.deleted()}
+    deleted = request.query_params.get("deleted", "")
+    undo = f"/c/{deleted}/restore" if deleted in gone else ""
+    name, draft = request.query_params.get("preset", ""), request.query_params.get("q", "")
+    given = Typed(own=Own(preset=name), texts={"preset": name}) if name else None
+    return await chat_page(request, None, draft=draft, undo=undo, given=given)
 
 
 @get("/c/{conversation_id:str}")
@@ -42,20 +51,24 @@ async def chat_page(
     undo: str = "",
     status: int = 200,
     editing_id: int | None = None,
+    given: Typed | None = None,
 ) -> Response[str]:
-    """The chat page with everything on it. Raises Refused not_found."""
+    """The chat page with everything on it; ``given`` settings of a new chat that was not sent.
+    Raises Refused not_found."""
     site = site_of(request)
     listed = await site.store.list()
     current: Conversation | None = None
     messages: list[Message] = []
     if conversation_id is not None:
-        current, messages = await site.store.get(conversation_id)
+        async with site.live.starting:  # not between a reply and the message that waited for it
+            current, messages = await site.store.get(conversation_id)
     view = await look(
         site, listed, current, messages, draft=draft, notice=notice, editing_id=editing_id
     )
     asks = replace(view.composer, n_ways=asked.last(request))
     view = replace(view, undo=undo, composer=asks)
-    return page(request, "chat.html", status=status, page=view, title=view.title)
+    settings = await panel.of_chat(site, conversation_id, given, version=0 if given else None)
+    return page(request, "chat.html", status=status, page=view, title=view.title, panel=settings)
 
 
 async def look(
@@ -83,6 +96,7 @@ async def look(
         composer=composer(site, current, messages, running, draft=draft, kept=kept),
         strip=strip_of(site),
         current=current,
+        queue=() if current is None else views.waiting(await site.store.queue.list(current.id)),
         notice=notice,
         context=_("{n} tokens of context").format(n=number(info.n_ctx)) if info is not None else "",
     )
@@ -124,7 +138,7 @@ def composer(
         draft=draft or (kept.content if kept is not None else ""),
         place="" if current is None else current.id,
         token=drafts.token(kept),
-        context=views.context_use(messages, site.service.info),
+        context=context_use(messages, site.service.info),
         after_id=messages[-1].id if messages else None,
         running_id=None if running is None else running.id,
     )

@@ -7,7 +7,7 @@ from litestar.exceptions import HTTPException
 from litestar.params import FromPath
 
 from corral.backend.errors import CorralError, Refused
-from corral.frontend import uploads
+from corral.frontend import texts, uploads
 from corral.frontend.gallery import chip
 from corral.frontend.live import sentence
 from corral.frontend.wire import HEADERS, LOOK, AnyRequest, form_of, framework_error, page, site_of
@@ -25,9 +25,9 @@ async def attach(request: AnyRequest) -> Response[str]:
     they come again with the message."""
     site = site_of(request)
     try:
-        seen = await uploads.looked_at(site, await form_of(request))
-        if not seen:
-            raise Refused(_("There is no picture here"))
+        seen, read = await uploads.looked_at(site, await form_of(request))
+        if not seen and not read:
+            raise Refused(_("There is no file here"))
     except (CorralError, HTTPException) as error:
         known = framework_error(request, error) if isinstance(error, HTTPException) else error
         text = sentence(known.message)
@@ -35,7 +35,7 @@ async def attach(request: AnyRequest) -> Response[str]:
     chips = [
         chip(s.upload.picture, _inline(s.upload.small), await uploads.n_tokens(site, s))
         for s in seen
-    ]
+    ] + [texts.chip(text, await texts.n_tokens(site, text)) for text in read]
     return page(request, "_chips.html", chips=chips)
 
 

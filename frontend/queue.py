@@ -6,7 +6,7 @@ answers to choose from, they are paused until somebody says *Send now*.
 """
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
@@ -15,11 +15,12 @@ from litestar import Litestar, Response, post
 from litestar.params import FromPath
 
 from corral.backend.errors import CorralError
-from corral.frontend import drafts, site, views
-from corral.frontend.actions import begin, files_of, text_of
+from corral.frontend import drafts, views
+from corral.frontend.actions import begin, text_of
 from corral.frontend.branching import shown
 from corral.frontend.reply import Reply
 from corral.frontend.site import Site
+from corral.frontend.site import lifespan as open_site
 from corral.frontend.wire import AnyRequest, form_of, go, is_htmx, page, site_of
 from corral.frontend.words import _
 
@@ -29,7 +30,7 @@ log = logging.getLogger("corral.frontend")
 @asynccontextmanager
 async def lifespan(app: Litestar) -> AsyncIterator[None]:
     """Opens the site (see ``site.lifespan``), and lets what waits in it go on by itself."""
-    async with site.lifespan(app):
+    async with open_site(app):
         app.state.site.live.on_end = partial(go_on, app.state.site)
         yield
 

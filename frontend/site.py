@@ -15,6 +15,7 @@ from corral.frontend import words
 from corral.frontend.assets import Assets
 from corral.frontend.live import Live
 from corral.frontend.tools.history import History
+from corral.frontend.tools.runs import Runs
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -32,6 +33,7 @@ class Site:
         self.store = Store(settings.data_dir or default_data_dir())
         self.live = Live(service, self.store)
         self.history = History()
+        self.runs = Runs(service)
         self._templates = jinja2.Environment(
             loader=jinja2.FileSystemLoader(_PACKAGE / "templates"),
             autoescape=True,
@@ -66,5 +68,6 @@ async def lifespan(app: Litestar) -> AsyncIterator[None]:
         watching.cancel()
         with suppress(asyncio.CancelledError):
             await watching
+        await site.runs.close()
         await site.live.close()
         await site.store.close()

@@ -6,13 +6,14 @@ A page that comes back, or lost a message, gets the whole again and is right.
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from msgspec.structs import replace
 
 from corral.backend.errors import Refused
 from corral.backend.store import Message
 from corral.frontend import views
+from corral.frontend.gauges import context_use
 from corral.frontend.markdown import escape_code
 from corral.frontend.reply import Reply
 from corral.frontend.site import Site
@@ -152,16 +153,27 @@ async def final(site: Site, reply: Message) -> bytes:
     Raises Refused not_found when its conversation was deleted meanwhile."""
     _current, messages = await site.store.get(reply.conversation_id)
     siblings = next((m.siblings for m in messages if m.id == reply.id), ())
+    later = _after(messages, reply.id)
+    running = site.live.running_in(reply.conversation_id)
     html = await asyncio.to_thread(
         site.html,
         "ended.html",
-        turn=views.turn(replace(reply, siblings=siblings), is_last=True),
+        turn=views.turn(replace(reply, siblings=siblings), is_last=not later),
+        later=[views.turn(m, site.live.get(m.id), site.service) for m in later],
+        queue=views.waiting(await site.store.queue.list(reply.conversation_id)),
         composer=views.Composer(
             action=f"/c/{reply.conversation_id}/messages",
             target="#turns",
-            after_id=reply.id,
-            context=views.context_use(messages, site.service.info),
+            after_id=later[-1].id if later else reply.id,
+            context=context_use(messages, site.service.info),
+            running_id=None if running is None else running.id,
         ),
         announcement=views.announcement(reply),
     )
     return message(html) + message("", "end")
+
+
+def _after(messages: Sequence[Message], message_id: int) -> Sequence[Message]:
+    """What was sent from the queue since a reply ended: all that follows it on the branch."""
+    ids = [m.id for m in messages]
+    return messages[ids.index(message_id) + 1 :] if message_id in ids else ()

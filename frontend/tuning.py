@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from corral.backend import presets
-from corral.backend.answer_settings import ANY_VOCABULARY, Count
+from corral.backend.answer_settings import ANY_VOCABULARY, FORMS, LIMITS, Count
 from corral.backend.chat.types import ChatRequest
 from corral.backend.errors import Refused
 from corral.backend.presets import BUILT_INS, PresetSettings, kept
@@ -57,6 +57,18 @@ class Tuning(Struct, frozen=True, kw_only=True):
             preset = replace(preset, prefix=None)
         return presets.applied(request, preset, self.n_vocab, names_form=own.names_form)
 
+    def merged(self) -> PresetSettings:
+        """The preset that these settings come to."""
+        own, names = self.own, PresetSettings.__struct_fields__
+        said = {name: getattr(own, name) for name in names}
+        if self.preset is None:
+            return PresetSettings(**said)
+        alone = [(name,) for name in names if name not in (*FORMS, *LIMITS)]
+        for group in (FORMS, LIMITS, *alone):
+            if all(said[name] is None for name in group):
+                said |= {name: getattr(self.preset, name) for name in group}
+        return PresetSettings(**said)
+
 
 _decoder = msgspec.json.Decoder(Own)
 encode = msgspec.json.Encoder().encode
@@ -77,10 +89,11 @@ async def in_force(site: Site, own: Own) -> Tuning:
     return made
 
 
-async def of(site: Site, conversation_id: str | None) -> Tuning:
-    """The settings in force in a conversation. Raises Refused."""
+async def of(site: Site, conversation_id: str | None, own: Own | None = None) -> Tuning:
+    """The settings in force in a conversation, ``own`` of one that is not there yet. Raises
+    Refused."""
     if conversation_id is None:
-        return await in_force(site, Own())
+        return await in_force(site, own or Own())
     return await in_force(site, read((await site.store.tuning(conversation_id)).body))
 
 

@@ -1,16 +1,20 @@
-"""Pictures that come with a form: looked at before anything else happens with them."""
+"""Files that come with a form: looked at before anything else happens with them."""
 
 import asyncio
+from collections.abc import Sequence
 
 from litestar.datastructures import FormMultiDict, UploadFile
 from msgspec import Struct
 
 from corral.backend.chat.types import Media, Source, Written
 from corral.backend.errors import CorralError
-from corral.backend.media.magic import known
+from corral.backend.media.magic import PICTURES, known
 from corral.backend.media.thumbnails import thumbnail
 from corral.backend.store import Picture, Upload
+from corral.frontend import texts
 from corral.frontend.site import Site
+from corral.frontend.texts import Text
+from corral.frontend.words import _
 
 #: The field of the forms that holds them.
 FIELD = "pictures"
@@ -34,15 +38,27 @@ def takes_pictures(site: Site) -> bool:
     return settings.mmproj is not None and settings.mmproj_auto
 
 
-async def looked_at(site: Site, form: FormMultiDict) -> tuple[Seen, ...]:
-    """The pictures of a form, in order. Raises Refused or Broken, with the name of the file that
-    the model cannot be shown."""
-    files = [f for f in form.getall(FIELD, []) if isinstance(f, UploadFile)]
+async def looked_at(site: Site, form: FormMultiDict) -> tuple[tuple[Seen, ...], list[Text]]:
+    """The pictures of a form, and its texts, both in order. Raises Refused or Broken, with the name
+    of the file that the model cannot be shown."""
+    files = [f for f in form.getall(FIELD, []) if isinstance(f, UploadFile) and f.filename]
+    pictures: list[tuple[str, bytes]] = []
+    others: list[tuple[str, bytes]] = []
+    for file in files:
+        name, data = _plain_name(file.filename), await file.read()
+        # What a file is called or said to be only counts when its bytes do not tell.
+        is_picture = known(data) in PICTURES or (file.content_type or "").startswith("image/")
+        (pictures if is_picture else others).append((name, data))
+    if files:
+        await form.close()
+    seen = await _pictures(site, pictures)
+    return seen, [await texts.read(name, data) for name, data in others]
+
+
+async def _pictures(site: Site, files: Sequence[tuple[str, bytes]]) -> tuple[Seen, ...]:
     if not files:
         return ()
-    names = [_plain_name(f.filename) for f in files]
-    datas = [await f.read() for f in files]
-    await form.close()
+    names, datas = [name for name, _data in files], [data for _name, data in files]
     sources = [
         Source(kind="image", data=data, param=name) for name, data in zip(names, datas, strict=True)
     ]
@@ -71,7 +87,7 @@ def _seen(name: str, data: bytes, media: Media) -> Seen:
 def _plain_name(name: str) -> str:
     """A file's name as it may be shown: without its folder, short, on one line."""
     plain = "".join(c if c.isprintable() else " " for c in name.replace("\\", "/")).strip("/ ")
-    return plain.rpartition("/")[2][-_MAX_NAME_CHARS:] or "picture"
+    return plain.rpartition("/")[2][-_MAX_NAME_CHARS:] or _("file")
 
 
 async def n_tokens(site: Site, seen: Seen) -> int:

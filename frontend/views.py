@@ -8,14 +8,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from corral.backend import store
-from corral.backend.engine.messages import ModelInfo
-from corral.backend.store import Conversation, Figures, Message
+from corral.backend.store import Conversation, Message
 from corral.frontend.answer import Answer
 from corral.frontend.gallery import Shown, shown
+from corral.frontend.gauges import Figure, Gauge, figures, line
 from corral.frontend.instruments import Strip, speed
 from corral.frontend.live import Model
 from corral.frontend.markdown import render
+from corral.frontend.rail import Rail, rail
 from corral.frontend.reply import Reply
+from corral.frontend.texts import Block, taken_apart
 from corral.frontend.words import _, later, number
 
 TITLE_CHARS = 60
@@ -29,20 +31,14 @@ EXAMPLES = (
 )
 
 
-class Row(Struct, frozen=True):
-    """A line of the conversation list."""
-
-    id: str
-    title: str
-    is_current: bool
-
-
 class Status(Struct, frozen=True):
-    """What a running reply is doing; ``value`` of ``top`` for a bar, ``top`` 0 without one."""
+    """What a running reply is doing; ``value`` of ``top`` for a bar, ``top`` 0 without one. The
+    first ``cached`` of the value came from the cache."""
 
     text: str
     value: int = 0
     top: int = 0
+    cached: int = 0
 
 
 class Call(Struct, frozen=True, kw_only=True):
@@ -53,7 +49,8 @@ class Call(Struct, frozen=True, kw_only=True):
 
 
 class Turn(Struct, frozen=True, kw_only=True):
-    """One turn. ``html`` for replies, ``text`` for what the user said. ``thought`` says how long
+    """One turn. ``html`` for replies, ``text`` for what the user said, which is ``words`` and
+    ``files``. ``thought`` says how long
     the ``reasoning`` took. A running reply has ``open_html`` and ``status`` too. ``place`` of
     alternatives: ``2/3``, between ``previous_id`` and ``next_id``. ``again`` is what asking for
     another reply is called. ``has_focus``: a keyboard's user is there next. With ``columns`` it is
@@ -64,6 +61,8 @@ class Turn(Struct, frozen=True, kw_only=True):
     role: str
     label: str
     text: str = ""
+    words: str = ""
+    files: tuple[Block, ...] = ()
     pictures: tuple[Shown, ...] = ()
     thought: str = ""
     reasoning: str = ""
@@ -75,6 +74,7 @@ class Turn(Struct, frozen=True, kw_only=True):
     error: str = ""
     note: str = ""
     figures: str = ""
+    statistics: tuple[Figure, ...] = ()
     again: str = ""
     can_continue: bool = False
     version: int = 1
@@ -100,10 +100,20 @@ class Composer(Struct, frozen=True, kw_only=True):
     draft: str = ""
     place: str = ""
     token: str = ""
-    context: str = ""
+    context: Gauge | None = None
     after_id: int | None = None
     running_id: int | None = None
     n_ways: int = 1
+
+
+class Waiting(Struct, frozen=True, kw_only=True):
+    """A message that waits to be sent; ``is_paused``: until somebody sends it."""
+
+    id: int
+    words: str
+    files: tuple[Block, ...]
+    pictures: tuple[Shown, ...]
+    is_paused: bool
 
 
 class Page(Struct, frozen=True, kw_only=True):
@@ -112,13 +122,14 @@ class Page(Struct, frozen=True, kw_only=True):
 
     title: str
     model: str
-    rows: tuple[Row, ...]
+    rows: Rail
     turns: tuple[Turn, ...]
     composer: Composer
     strip: Strip
     current: Conversation | None = None
     notice: str = ""
     undo: str = ""
+    queue: tuple[Waiting, ...] = ()
     context: str = ""
     examples: tuple[str, ...] = EXAMPLES
 
@@ -139,9 +150,21 @@ def title_of(text: str) -> str:
     return f"{cut.rsplit(' ', 1)[0] if ' ' in cut[20:] else cut}…"
 
 
-def rows(conversations: Sequence[Conversation], current_id: str | None) -> tuple[Row, ...]:
+def rows(conversations: Sequence[Conversation], current_id: str | None) -> Rail:
     """The conversation list."""
-    return tuple(Row(c.id, c.title, c.id == current_id) for c in conversations)
+    return rail(conversations, current_id)
+
+
+def waiting(queued: Sequence[store.Queued]) -> tuple[Waiting, ...]:
+    """What waits to be sent."""
+    found = []
+    for q in queued:
+        words, files = taken_apart(q.content)
+        pictures = tuple(map(shown, q.pictures))
+        found.append(
+            Waiting(id=q.id, words=words, files=files, pictures=pictures, is_paused=q.is_paused)
+        )
+    return tuple(found)
 
 
 def turn(
@@ -176,7 +199,16 @@ def _again(message: Message, is_last: bool) -> str:
 
 def _said(message: Message) -> Turn:
     pictures = tuple(map(shown, message.pictures))
-    return Turn(id=message.id, role="user", label=_("You"), text=message.content, pictures=pictures)
+    words, files = taken_apart(message.content)
+    return Turn(
+        id=message.id,
+        role="user",
+        label=_("You"),
+        text=message.content,
+        words=words,
+        files=files,
+        pictures=pictures,
+    )
 
 
 def _replied(message: Message) -> Turn:
@@ -191,7 +223,8 @@ def _replied(message: Message) -> Turn:
         calls=calls(message.calls),
         error=message.outcome.error,
         note=_note(message),
-        figures=figures(message.figures),
+        figures=line(message.figures),
+        statistics=figures(message.figures),
     )
 
 
@@ -249,18 +282,6 @@ def _note(message: Message) -> str:
     return ""
 
 
-def figures(f: Figures) -> str:
-    """The statistics line of a finished reply."""
-    if not f.n_generated:
-        return ""
-    parts = [f"{f.n_generated:,} tok"]
-    if f.predicted_ms > 0:
-        parts.append(f"{speed(f.n_generated / f.predicted_ms * 1e3)} tok/s")
-    if f.first_ms > 0:
-        parts.append(f"first after {f.first_ms / 1e3:.2f} s")
-    return " · ".join(parts)
-
-
 def status(reply: Reply, model: Model) -> Status:
     """What a running reply is doing now."""
     match reply.phase:
@@ -301,7 +322,7 @@ def _reading(reply: Reply) -> Status:
         parts.append(f"{per_s:,.0f} tok/s")
         if r.time_ms >= ETA_AFTER_MS and r.processed < r.total:
             parts.append(f"about {_duration((r.total - r.processed) / per_s)} left")
-    return Status(" · ".join(parts), r.processed, r.total)
+    return Status(" · ".join(parts), r.processed, r.total, r.cached)
 
 
 def _duration(seconds: float) -> str:
@@ -319,16 +340,6 @@ def _writing(reply: Reply) -> str:
     if t.n_generated > 1 and t.predicted_ms > 0:
         text += f" · {speed((t.n_generated - 1) / t.predicted_ms * 1e3)} tok/s"
     return text
-
-
-def context_use(messages: Sequence[Message], info: ModelInfo | None) -> str:
-    """How much of the context the conversation fills: ``8,201 / 32,768``."""
-    if info is None:
-        return ""
-    for m in reversed(messages):
-        if m.role == "assistant" and m.figures.n_prompt:
-            return f"{number(m.figures.n_prompt + m.figures.n_generated)} / {number(info.n_ctx)}"
-    return ""
 
 
 def announcement(message: Message) -> str:

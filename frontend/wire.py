@@ -11,7 +11,7 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import BaseRouteHandler
 
 from corral.backend.errors import Broken, CorralError, Refused
-from corral.frontend import traces, words
+from corral.frontend import clock, traces, words
 from corral.frontend.site import Site
 from corral.frontend.words import _
 
@@ -44,13 +44,14 @@ def site_of(request: AnyRequest) -> Site:
 
 
 async def speak(request: AnyRequest) -> None:
-    """Before a request is answered: in the reader's language from here on."""
+    """Before a request is answered: in the reader's language and time from here on."""
     _speak(request)
 
 
 def _speak(request: AnyRequest) -> None:
     accepted = request.headers.get("accept-language", "")
     words.speak(words.chosen(request.cookies.get(LANGUAGE_COOKIE), accepted))
+    clock.observe(request.cookies.get(clock.COOKIE))
     traces.want(request.cookies.get(traces.COOKIE) == "on")
 
 

@@ -4,7 +4,7 @@ const byId = (id) => document.getElementById(id);
 // The server puts the words on the page, in the reader's language.
 const say = (key, name = "") => byId("words").dataset[key].replace("{name}", () => name);
 
-// Keys. Enter sends, unless an input method is composing or a reply is still being written.
+// Keys. Enter sends, unless an input method is composing; while a reply is written it queues.
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && byId("stop") && !document.querySelector(":popover-open")) {
     byId("stop").click();
@@ -14,7 +14,7 @@ document.addEventListener("keydown", (event) => {
   if (event.shiftKey || event.isComposing || event.keyCode === 229) return;
   event.preventDefault();
   const hasSome = event.target.value.trim() || byId("chips")?.children.length;
-  if (!byId("stop") && hasSome) event.target.form.requestSubmit();
+  if (hasSome) event.target.form.requestSubmit();
 });
 
 // Copying. Over plain HTTP to another machine there is no clipboard object: select and copy.
@@ -83,7 +83,6 @@ async function look(line, url) {
 }
 async function attach(files) {
   const list = byId("chips");
-  if (!list) return notice(byId("composer").dataset.noPictures);
   byId("notice").replaceChildren();
   const lines = [...files].map((file) => {
     const line = Object.assign(document.createElement("li"), { file });
@@ -100,18 +99,32 @@ document.addEventListener("change", ({ target }) => {
   target.value = "";
   attach(files);
 });
-document.addEventListener("click", (event) => {
+document.addEventListener("click", async (event) => {
   const line = event.target.closest(".unpick")?.parentElement;
   if (!line) return;
+  const isText = event.target.matches(".unfold");
+  if (isText) put(await line.file.text());
   line.remove();
   hold();
   byId("announce").textContent = say("removed", line.file.name);
-  byId("pictures").focus();
+  byId(isText ? "prompt" : "pictures").focus();
 });
-function take(event, { files, types }) {
+function put(text) {
+  const box = byId("prompt");
+  box.setRangeText(text, box.selectionStart, box.selectionEnd, "end");
+  box.dispatchEvent(new Event("input", { bubbles: true }));
+}
+const LONG = 2000; // A longer paste is attached as a file, which its line can put into the box after all.
+function take(event, data) {
+  const { files, types } = data;
   // Office programs put a picture of copied text beside it: then the text is meant.
+  if (event.type === "paste" && types.includes("text/plain")) {
+    const text = data.getData("text/plain");
+    if (event.target.id !== "prompt" || text.length <= LONG) return;
+    event.preventDefault();
+    return attach([new File([text], byId("chips").dataset.pasted, { type: "text/plain" })]);
+  }
   if (!types.includes("Files") || !byId("composer")) return;
-  if (event.type === "paste" && types.includes("text/plain")) return;
   event.preventDefault();
   if (files.length && event.type !== "dragover") attach(files);
   byId("composer").classList.toggle("over", event.type === "dragover");
@@ -184,3 +197,7 @@ document.addEventListener("htmx:after:request", (event) => {
     notice(say("loggedOut"));
   } else found();
 });
+
+// The server groups conversations by the reader's days.
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+document.cookie = `zone=${zone}; path=/; max-age=31536000; samesite=lax`;

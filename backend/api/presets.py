@@ -1,8 +1,7 @@
 """Presets by name: those that come with the server, and those that people keep on it."""
 
-from typing import cast
+from typing import Any, cast
 
-import msgspec
 from litestar import HttpMethod, Response, delete, put, route
 from litestar.params import FromPath
 
@@ -11,12 +10,19 @@ from corral.backend.api.openapi import WITH_BODY, Operation, Parameter
 from corral.backend.api.presets_schema import (
     PresetDeleted,
     PresetList,
-    PresetObject,
-    preset_decoder,
 )
 from corral.backend.api.wire import AnyRequest, encode, read, reply
 from corral.backend.errors import Refused
-from corral.backend.presets import BUILT_INS, PresetSettings, check_name, kept, refuse_built_in
+from corral.backend.presets import (
+    BUILT_INS,
+    PresetObject,
+    PresetSettings,
+    check_name,
+    kept,
+    preset_decoder,
+    refuse_built_in,
+    shown,
+)
 from corral.backend.store import Preset, Presets
 
 _LOOK = (HttpMethod.GET, HttpMethod.HEAD)
@@ -36,18 +42,8 @@ async def settings_of(request: AnyRequest, name: str) -> PresetSettings:
     return kept((await presets_of(request).get(name)).body)
 
 
-def _shown(name: str, settings: PresetSettings, preset: Preset | None = None) -> PresetObject:
-    return PresetObject(
-        **msgspec.structs.asdict(settings),
-        name=name,
-        version=0 if preset is None else preset.version,
-        is_builtin=preset is None,
-        updated=None if preset is None else int(preset.updated_s),
-    )
-
-
 def _kept_shown(preset: Preset) -> PresetObject:
-    return _shown(preset.name, kept(preset.body), preset)
+    return shown(preset.name, kept(preset.body), preset)
 
 
 @route(
@@ -56,9 +52,12 @@ def _kept_shown(preset: Preset) -> PresetObject:
     status_code=200,
     operation=Operation(summary="All presets", tag=_TAG, reply=PresetList, errors=(401, 500)),
 )
-async def presets(request: AnyRequest) -> Response[bytes]:
-    """What a request may name as its ``preset``."""
-    ours = [_shown(name, settings) for name, settings in BUILT_INS.items()]
+async def presets(request: AnyRequest) -> Response[Any]:
+    """What a request may name as its ``preset``. Browsers get the web UI's page."""
+    page = request.app.state.get("presets_page")
+    if page is not None and "text/html" in request.headers.get("accept", ""):
+        return cast(Response[Any], await page(request))
+    ours = [shown(name, settings) for name, settings in BUILT_INS.items()]
     theirs = [_kept_shown(preset) for preset in await presets_of(request).list()]
     return reply(PresetList(data=[*ours, *theirs]))
 
@@ -78,7 +77,7 @@ async def presets(request: AnyRequest) -> Response[bytes]:
 async def preset(request: AnyRequest, name: FromPath[str]) -> Response[bytes]:
     """What it says, and its version."""
     if name in BUILT_INS:
-        return reply(_shown(name, BUILT_INS[name]))
+        return reply(shown(name, BUILT_INS[name]))
     return reply(_kept_shown(await presets_of(request).get(name)))
 
 

@@ -7,7 +7,7 @@ import math
 import random
 from array import array
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
@@ -19,6 +19,7 @@ from corral.backend.engine.constraint import (
     Vocabulary,
     compile_constraint,
 )
+from corral.backend.engine.constraint.checking import Checks
 from corral.backend.engine.media import BadMedia, Layout, Part, Reading
 from corral.backend.engine.messages import (
     Add,
@@ -28,6 +29,7 @@ from corral.backend.engine.messages import (
     Media,
     Prompt,
     Sampling,
+    Verdict,
     Written,
 )
 from corral.backend.engine.reasoning import Reasoning, marked
@@ -84,6 +86,7 @@ class Admission:
         self._reading = Reading(words, max_bytes=media_bytes)
         self._n_slots = n_slots
         self._vocabulary = Vocabulary(words)
+        self._checks = Checks(self._vocabulary)
         self._compiled: OrderedDict[Constraint, Constrained] = OrderedDict()
 
     def prepare(self) -> None:
@@ -115,6 +118,10 @@ class Admission:
         marks = marked(self._words, add.marks)
         reasoning = None if add.thinking is None else Reasoning(add.thinking, self._words)
         return Admitted(add, tokens, seed, sampler, constraint, marks, reasoning, layout)
+
+    def check(self, constraint: Constraint, then: Callable[[Verdict], None]) -> None:
+        """Finds out, meanwhile, whether a constraint could be enforced; see ``Checks``."""
+        self._checks.ask(constraint, then)
 
     def tokens(self, prompt: Prompt, media: Sequence[Media]) -> list[int]:
         """The tokens of a prompt as a request would read them. Raises ``BadMedia``."""

@@ -16,6 +16,7 @@ from corral.backend.engine.media import BadMedia, position
 from corral.backend.engine.memory import Memory
 from corral.backend.engine.messages import (
     Add,
+    Constraint,
     Counters,
     Delta,
     Failed,
@@ -26,6 +27,7 @@ from corral.backend.engine.messages import (
     SlotRow,
     Snapshot,
     Step,
+    Verdict,
 )
 from corral.backend.engine.pace import PromptBudget, Threads
 from corral.backend.engine.runner import Runner
@@ -115,6 +117,10 @@ class EngineCore:
         admitted = self._admission.admit(add)
         self._n_admitted += isinstance(admitted, Admitted)
         return admitted
+
+    def check(self, constraint: Constraint, then: Callable[[Verdict], None]) -> None:
+        """See ``Admission.check``; for ``admit``'s thread."""
+        self._admission.check(constraint, then)
 
     def prompt_tokens(self, prompt: Prompt, media: Several[Media]) -> list[int]:
         """A prompt's tokens; for ``admit``'s thread. Raises ``BadMedia``."""

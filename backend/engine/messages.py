@@ -79,6 +79,15 @@ class Constraint(Struct, frozen=True):
     source: str
 
 
+class Verdict(Struct, frozen=True, kw_only=True):
+    """Whether a constraint can be enforced: ``problem`` is empty when it can, ``path`` the place of
+    one, such as ``grammar line 3``. ``compile_ms``: how long it took to find out."""
+
+    problem: str = ""
+    path: str = ""
+    compile_ms: float = 0.0
+
+
 class EngineConfig(Struct, frozen=True, kw_only=True):
     """What an engine process is started with. ``n_ctx`` 0: the model's own; ``n_threads`` 0: all
     cores, adapted; ``step_target_ms`` 0: automatic. ``plain_buffers`` loads the weights without
@@ -230,8 +239,8 @@ class Abort(Struct, tag="abort", frozen=True):
 
 class Call(Struct, tag="call", frozen=True):
     """A question that needs no step: ``tokenize``, ``tokenize_prompt``, ``pieces``,
-    ``format_chat``, those of ``memory.Memory.METHODS``, ``end_thinking`` of a running request, or
-    ``control`` for the fake."""
+    ``format_chat``, ``check_constraint``, those of ``memory.Memory.METHODS``, ``end_thinking`` of a
+    running request, or ``control`` for the fake."""
 
     id: int
     method: str

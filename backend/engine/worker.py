@@ -31,6 +31,7 @@ from corral.backend.engine.messages import (
     Accepted,
     Call,
     Command,
+    Constraint,
     EngineConfig,
     Failed,
     FrameReader,
@@ -159,6 +160,10 @@ class Worker:
                 self._send(self._prompt_tokens(call))
             case "format_chat":
                 self._send(_formatted(call))
+            case "check_constraint" if self._core.generation is not None:
+                constraint = msgspec.convert(args["constraint"], Constraint)
+                reply = functools.partial(Reply, call.id)
+                self._core.generation.check(constraint, lambda found: self._send(reply(found)))
             case "pieces":
                 bad = [t for t in args["tokens"] if not 0 <= t < self._words.n_vocab]
                 if bad:

@@ -9,6 +9,9 @@ from msgspec import Struct
 from corral.backend.errors import Refused
 from corral.backend.store.database import Database, transaction
 
+#: How long what was set aside can be brought back.
+KEPT_S = 30 * 24 * 3600
+
 
 class Preset(Struct, frozen=True, kw_only=True):
     """A preset: ``version`` counts its changes from 1 on, ``updated_s`` is Unix seconds."""
@@ -51,6 +54,15 @@ class Presets:
         """Forgets a preset; ``version`` as in ``put``. Raises Refused not_found and conflict."""
         await self._run(_delete, name, version)
 
+    async def set_aside(self, name: str, *, version: int | None = None) -> None:
+        """As ``delete``, but it can be brought back for a while."""
+        await self._run(_set_aside, name, version)
+
+    async def bring_back(self, name: str) -> Preset:
+        """A preset that was set aside. Raises Refused not_found, or conflict when there is another
+        of that name by now."""
+        return await self._run(_bring_back, name)
+
 
 # --- on the store's thread ------------------------------------------------------------------------
 
@@ -88,6 +100,31 @@ def _delete(db: sqlite3.Connection, name: str, version: int | None) -> None:
     with transaction(db):
         _check(_get(db, name), name, version)
         db.execute("DELETE FROM preset WHERE name = ?", (name,))
+
+
+def _set_aside(db: sqlite3.Connection, name: str, version: int | None) -> None:
+    with transaction(db):
+        found, now = _get(db, name), time.time()
+        _check(found, name, version)
+        db.execute("DELETE FROM preset WHERE name = ?", (name,))
+        db.execute("DELETE FROM preset_gone WHERE gone_s < ?", (now - KEPT_S,))
+        db.execute(
+            "INSERT OR REPLACE INTO preset_gone(name, version, body, gone_s) VALUES (?, ?, ?, ?)",
+            (name, found.version, found.body, now),
+        )
+
+
+def _bring_back(db: sqlite3.Connection, name: str) -> Preset:
+    with transaction(db):
+        _check(_find(db, name), name, 0)
+        row = db.execute("DELETE FROM preset_gone WHERE name = ? RETURNING *", (name,)).fetchone()
+        if row is None:
+            raise Refused(f"There is no preset {name[:100]!r} to bring back", kind="not_found")
+        db.execute(
+            "INSERT INTO preset(name, version, body, updated_s) VALUES (?, ?, ?, ?)",
+            (name, row["version"] + 1, row["body"], time.time()),
+        )
+        return _get(db, name)
 
 
 def _check(found: Preset | None, name: str, version: int | None) -> None:

@@ -185,6 +185,15 @@ MIGRATIONS = (
             SELECT new.id, new.content WHERE new.status <> 'generating';
     END;
     """,
+    # Presets that were deleted on a page, which can bring them back.
+    """
+    CREATE TABLE preset_gone (
+        name TEXT PRIMARY KEY,
+        version INTEGER NOT NULL,
+        body BLOB NOT NULL,
+        gone_s REAL NOT NULL
+    ) STRICT;
+    """,
 )
 
 

@@ -6,6 +6,7 @@ from msgspec import Struct
 from corral.frontend import views
 from corral.frontend.instruments import Strip
 from corral.frontend.pages import strip_of
+from corral.frontend.rail import Rail
 from corral.frontend.wire import AnyRequest, page, site_of
 
 
@@ -14,7 +15,7 @@ class Frame(Struct, frozen=True, kw_only=True):
 
     tool: str
     model: str
-    rows: tuple[views.Row, ...]
+    rows: Rail
     strip: Strip
 
 

@@ -2,7 +2,6 @@
 
 import base64
 import json
-import pprint
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -59,7 +58,9 @@ def _settings(params: Params) -> dict[str, Any]:
     if params.n_probs:
         given |= {"logprobs": True, "top_logprobs": params.n_probs}
     if params.logit_bias:
-        given["logit_bias"] = [[t, False if b == float("-inf") else b] for t, b in params.logit_bias]
+        given["logit_bias"] = [
+            [t, False if b == float("-inf") else b] for t, b in params.logit_bias
+        ]
     if params.lora is not None:
         given["lora"] = [{"id": id, "scale": scale} for id, scale in params.lora]
     return given | (_form(params.constraint) if params.constraint is not None else {})
@@ -143,6 +144,13 @@ def _arguments(made: Mapping[str, Any]) -> list[str]:
     return [f"    {name}={_literal(value)}," for name, value in own.items()]
 
 
-def _literal(value: Any) -> str:
-    text = pprint.pformat(value, width=84, sort_dicts=False)
-    return text.replace("\n", "\n    ")
+def _literal(value: Any, indent: str = "    ") -> str:
+    """A value as Python writes it, a line for each part."""
+    inside = indent + "    "
+    if isinstance(value, dict) and value:
+        parts = [f"{inside}{k!r}: {_literal(v, inside)},\n" for k, v in value.items()]
+        return "{\n" + "".join(parts) + indent + "}"
+    if isinstance(value, list) and any(isinstance(v, dict | list) for v in value):
+        parts = [f"{inside}{_literal(v, inside)},\n" for v in value]
+        return "[\n" + "".join(parts) + indent + "]"
+    return repr(value)

@@ -84,7 +84,7 @@ async def test_a_picture_is_looked_at_before_it_is_sent_and_not_kept(opened: Ope
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"", "There is no picture here"),
+        (b"", "There is no file here"),
         (b"<html><body>", "x.png: this is HTML"),
         (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "x.png: this is SVG"),
         (PNG[:40], "x.png: this PNG is damaged or cut off"),
@@ -121,10 +121,10 @@ async def test_a_picture_over_the_limits_is_refused(opened: Open) -> None:
         assert "hx-partial" in answer.text
 
 
-async def test_a_model_without_eyes_has_no_button_and_says_so(opened: Open) -> None:
+async def test_a_model_without_eyes_has_a_button_for_texts_and_says_so(opened: Open) -> None:
     async with opened(mmproj=None) as client:
         page = (await client.get("/")).text
-        assert 'type="file"' not in page and "This model takes no pictures" in page
+        assert page.count('type="file"') == 1 and "Attach texts or PDFs" in page
         answer = await client.post("/c", **sent(("a.png", PNG)), **ANYTHING)
         assert (answer.status_code, "takes no pictures" in answer.text) == (400, True)
 

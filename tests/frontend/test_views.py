@@ -40,7 +40,8 @@ def model(**more: Any) -> Any:
 def test_reading_says_how_far_how_fast_and_how_long(reading: Reading, words: str) -> None:
     running = reply()
     running.take(reading)
-    assert views.status(running, model()) == views.Status(words, reading.processed, reading.total)
+    parts = (reading.processed, reading.total, reading.cached)
+    assert views.status(running, model()) == views.Status(words, *parts)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,7 @@ def answered(outcome: Outcome, content: str = "text") -> views.Turn:
 
 def test_a_finished_reply_has_its_figures() -> None:
     turn = answered(Outcome(status="done"))
-    assert turn.figures == "486 tok · 38.2 tok/s · first after 0.41 s"
+    assert turn.figures == "486 tok · 38.2 tok/s"
     assert turn.again == "Regenerate" and not turn.note
 
 

@@ -42,6 +42,9 @@ LIMITS: Final = llguidance.LLParserLimits(
 
 T = TypeVar("T")
 
+#: The size of stacks is one for the whole process, and more than one thread compiles.
+_stack_size = threading.Lock()
+
 
 class ConstraintFailed(Exception):
     """The constraint could not be followed to its end; the message is meant for the client."""
@@ -280,11 +283,12 @@ def _on_deep_stack(call: Callable[[], T], n_chars: int) -> T:
             future.set_exception(error)
 
     thread = threading.Thread(target=run, name="constraint")
-    before = threading.stack_size((8 << 20) + n_chars * 2048 // 4096 * 4096)
-    try:
-        thread.start()
-    finally:
-        threading.stack_size(before)
+    with _stack_size:
+        before = threading.stack_size((8 << 20) + n_chars * 2048 // 4096 * 4096)
+        try:
+            thread.start()
+        finally:
+            threading.stack_size(before)
     thread.join()
     return future.result()
 

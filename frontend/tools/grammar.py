@@ -1,0 +1,238 @@
+"""Grammars and schemas: written with the engine's compiler looking on, and tried with the model."""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable
+from typing import Any, Final
+
+from litestar import Response, get, post, route
+from litestar.datastructures import FormMultiDict
+from litestar.params import FromPath
+from litestar.response import Stream
+from msgspec import Struct
+from msgspec.structs import replace
+
+from corral.backend.chat.types import ChatRequest, Message, Params
+from corral.backend.engine.messages import Constraint, ConstraintKind
+from corral.backend.errors import CorralError, Refused
+from corral.backend.service import Service
+from corral.frontend.live import sentence
+from corral.frontend.markdown import escape_code
+from corral.frontend.site import Site
+from corral.frontend.streams import partial
+from corral.frontend.tools.examples import Example, examples
+from corral.frontend.tools.frame import tool_page
+from corral.frontend.tools.places import Fault, fault
+from corral.frontend.tools.running import Now, Outcome, Running, follow, now, outcome
+from corral.frontend.tools.runs import Run
+from corral.frontend.wire import LOOK, AnyRequest, form_of, go, is_htmx, nothing, page, site_of
+from corral.frontend.words import _, number
+
+KINDS: Final[tuple[ConstraintKind, ...]] = ("json_schema", "gbnf", "lark", "regex")
+#: Tokens of a trial, at most; and seconds, where the page itself waits for it.
+MAX_TOKENS: Final = 2_048
+WAIT_S: Final = 120.0
+DEFAULT_TOKENS: Final = 256
+#: Marks a grammar as Lark wherever it stands, as in requests.
+_LARK: Final = "%llguidance"
+
+
+class Checked(Struct, frozen=True, kw_only=True):
+    """What the compiler says: nothing is wrong when there is no ``fault``."""
+
+    fault: Fault | None
+    took: str
+
+
+class Grammar(Struct, frozen=True, kw_only=True):
+    """The page. ``checked`` None: there is nothing to check, or an ``error`` in its way."""
+
+    kind: ConstraintKind = "json_schema"
+    source: str = ""
+    prompt: str = ""
+    max_tokens: int = DEFAULT_TOKENS
+    checked: Checked | None = None
+    error: str = ""
+    examples: tuple[Example, ...] = ()
+    chosen: str = ""
+    running: Running | None = None
+    outcome: Outcome | None = None
+    answer: str = ""
+    trial_error: str = ""
+
+    @property
+    def kinds(self) -> tuple[tuple[str, str], ...]:
+        """The kinds with their names."""
+        names = (_("JSON Schema"), _("GBNF grammar"), _("Lark grammar"), _("Regular expression"))
+        return tuple(zip(KINDS, names, strict=True))
+
+
+@route("/grammar", http_method=LOOK, status_code=200)
+async def grammar_page(request: AnyRequest) -> Response[str]:
+    """The page with an example, the one that ``?example=`` names."""
+    known = examples()
+    wanted = request.query_params.get("example", "")
+    chosen = next((e for e in known if e.id == wanted), known[0])
+    view = Grammar(kind=chosen.kind, source=chosen.source, prompt=chosen.prompt, chosen=chosen.id)
+    return await _shown(request, await _checked(request, view))
+
+
+@post("/grammar", status_code=200)
+async def check(request: AnyRequest) -> Response[str]:
+    """What the compiler says of the source in the form."""
+    view = await _checked(request, of_form(await form_of(request)))
+    if is_htmx(request):
+        return page(request, "tools/_grammar_verdict.html", view=view)
+    return await _shown(request, view)
+
+
+@post("/grammar/try", status_code=200)
+async def try_it(request: AnyRequest) -> Response[str]:
+    """Has the model answer under the grammar: a fragment that follows it, or the page with it."""
+    site, view = site_of(request), of_form(await form_of(request))
+    try:
+        asked = to_request(view)
+    except CorralError as error:
+        return await _tried(request, replace(view, trial_error=sentence(error.message)))
+    run = site.runs.start(f"grammar-{secrets.token_hex(8)}", asked)
+    if is_htmx(request):
+        return await _tried(request, replace(view, running=_running(run, site.service)))
+    try:
+        async with asyncio.timeout(WAIT_S):
+            await run.has_ended.wait()
+    except TimeoutError:
+        await site.runs.end(run.key)
+    return await _tried(request, replace(view, outcome=outcome(run), answer=run.text))
+
+
+@get("/grammar/{key:str}/events")
+async def events(request: AnyRequest, key: FromPath[str]) -> Stream:
+    """A trial as server-sent events. Raises Refused not_found."""
+    site = site_of(request)
+    viewer = _Viewer(site, _run_of(site, key))
+    return Stream(
+        follow(viewer.run, viewer.begin, viewer.change, viewer.end),
+        media_type="text/event-stream",
+        headers={"cache-control": "no-store", "x-accel-buffering": "no"},
+    )
+
+
+@post("/grammar/{key:str}/stop", status_code=200)
+async def stop(request: AnyRequest, key: FromPath[str]) -> Response[Any]:
+    """Stops a trial; one that has ended is no error."""
+    site = site_of(request)
+    await site.runs.end(key)
+    return nothing() if is_htmx(request) else go("/grammar")
+
+
+def _run_of(site: Site, key: str) -> Run:
+    run = site.runs.last(key)
+    if run is None or not key.startswith("grammar-"):
+        raise Refused(_("This trial is over and forgotten"), kind="not_found")
+    return run
+
+
+class _Viewer:
+    """What one page has been sent of a trial, and so what it needs next."""
+
+    def __init__(self, site: Site, run: Run) -> None:
+        self._site = site
+        self.run = run
+        self._n_sent = 0
+        self._now = Now(words="")
+
+    def begin(self) -> str:
+        """All there is."""
+        view = _running(self.run, self._site.service)
+        self._n_sent, self._now = len(view.text), view.now
+        return self._site.html("tools/_run_now.html", running=view)
+
+    def change(self) -> str:
+        """What is new."""
+        text, standing = self.run.text, now(self.run, self._site.service)
+        added, self._n_sent = text[self._n_sent :], len(text)
+        html = partial("run-text", escape_code(added), "beforeend") if added else ""
+        if standing != self._now:
+            self._now = standing
+            html += partial("run-status", self._site.html("tools/_run_status.html", now=standing))
+        return html
+
+    def end(self) -> Awaitable[str]:
+        """How it ended."""
+        view = Grammar(outcome=outcome(self.run), answer=self.run.text)
+        html = self._site.html("tools/_grammar_answer.html", view=view)
+        return asyncio.sleep(0, partial("answer", html))
+
+
+def _running(run: Run, service: Service) -> Running:
+    return Running(
+        path=f"/grammar/{run.key}",
+        before="",
+        text=run.text,
+        after="",
+        now=now(run, service),
+    )
+
+
+async def _shown(request: AnyRequest, view: Grammar) -> Response[str]:
+    view = replace(view, examples=examples())
+    return await tool_page(request, "grammar", _("Grammars"), view)
+
+
+async def _tried(request: AnyRequest, view: Grammar) -> Response[str]:
+    if is_htmx(request):
+        return page(request, "tools/_grammar_answer.html", view=view)
+    return await _shown(request, await _checked(request, view))
+
+
+def of_form(form: FormMultiDict) -> Grammar:
+    """What is in the form."""
+    kind = next((k for k in KINDS if k == form.get("kind")), KINDS[0])
+    source = _text(form.get("source"))
+    if kind == "gbnf" and source.startswith(_LARK):
+        kind = "lark"
+    wanted = str(form.get("max_tokens", ""))
+    n = int(wanted) if wanted.isdecimal() and wanted.isascii() and len(wanted) < 9 else 0
+    return Grammar(
+        kind=kind,
+        source=source,
+        prompt=_text(form.get("prompt")),
+        max_tokens=min(n, MAX_TOKENS) or DEFAULT_TOKENS,
+    )
+
+
+def _text(value: object) -> str:
+    return value.replace("\r\n", "\n") if isinstance(value, str) else ""
+
+
+def _constraint(view: Grammar) -> Constraint:
+    # A line break at the end of the box is no part of an expression.
+    source = view.source.strip("\n") if view.kind == "regex" else view.source
+    return Constraint(view.kind, source)
+
+
+def to_request(view: Grammar) -> ChatRequest:
+    """The question under the grammar. Raises Refused."""
+    if not view.source.strip():
+        raise Refused(_("Write a grammar first."))
+    if not view.prompt.strip():
+        raise Refused(_("Write a question first."))
+    return ChatRequest(
+        messages=(Message(role="user", content=view.prompt),),
+        params=Params(constraint=_constraint(view), max_tokens=view.max_tokens),
+        reasoning_format="auto",
+    )
+
+
+async def _checked(request: AnyRequest, view: Grammar) -> Grammar:
+    if not view.source.strip():
+        return view
+    try:
+        verdict = await site_of(request).service.check_constraint(_constraint(view))
+    except CorralError as error:
+        return replace(view, error=sentence(error.message))
+    found = None
+    if verdict.problem:
+        found = fault(view.kind, view.source, verdict)
+        found = found._replace(words=sentence(found.words))
+    return replace(view, checked=Checked(fault=found, took=number(verdict.compile_ms, 1)))

@@ -1,0 +1,57 @@
+"""Settings as a form sends them."""
+
+from litestar.datastructures import FormMultiDict
+from msgspec.structs import replace
+
+from corral.backend.errors import Refused
+from corral.frontend import tuning, typed
+from corral.frontend.knobs import KNOBS
+from corral.frontend.live import sentence
+from corral.frontend.site import Site
+from corral.frontend.tuning import Own
+from corral.frontend.typed import Typed
+from corral.frontend.words import _
+
+#: What the fields' names begin with in forms that hold others too.
+PREFIX = "s."
+
+
+def read(form: FormMultiDict, old: Own | None = None, *, prefix: str = PREFIX) -> Typed:
+    """The settings of a form's ``s.`` fields, made from ``old`` ones."""
+    texts = {
+        name: value.replace("\r\n", "\n")
+        for name in (*KNOBS, "preset", "source")
+        if isinstance(value := form.get(prefix + name, ""), str)
+    }
+    nones = {value for value in form.getall(f"{prefix}none", []) if isinstance(value, str)}
+    reset = form.get("reset")
+    if isinstance(reset, str) and reset in KNOBS:
+        texts[reset] = ""
+        nones.discard(reset)
+    return typed.parse(texts, frozenset(nones), old or Own())
+
+
+async def checked(site: Site, given: Typed) -> Typed:
+    """The same, with what only the server can tell of it."""
+    if given.errors:
+        return given
+    try:
+        await tuning.in_force(site, given.own)
+    except Refused as error:
+        name = typed.field_of(error.param) or "preset"
+        return replace(given, errors={name: sentence(error.message)})
+    return given
+
+
+def words_of(given: Typed) -> str:
+    """What is wrong, for a place that is not beside the fields."""
+    names = {name: _(knob.label) for name, knob in KNOBS.items()} | {"preset": _("Preset")}
+    return " · ".join(f"{names[name]}: {words}" for name, words in given.errors.items())
+
+
+async def valid(site: Site, form: FormMultiDict) -> Own:
+    """The settings of a form. Raises Refused that names the fields."""
+    given = await checked(site, read(form))
+    if given.errors:
+        raise Refused(words_of(given), param="settings")
+    return given.own

@@ -1,0 +1,171 @@
+"""Messages that wait for a reply to end: sent in order by the server, paused when it went wrong."""
+
+import re
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from corral.backend.store import Store
+
+#: See ``conftest``.
+Client: TypeAlias = Any
+HTMX = {"hx-request": "true"}
+
+
+class Talk:
+    """A conversation whose first reply is held while more is sent."""
+
+    def __init__(self, client: Client, path: str) -> None:
+        self.client, self.path, self.id = client, path, path.removeprefix("/c/")
+        self.site = client.app.state.site
+
+    @classmethod
+    async def begin(cls, client: Client, text: str = "one") -> "Talk":
+        await client.app.state.service.control({"hold": "decode", "after": 2})
+        answer = await client.post("/c", data={"text": text}, follow_redirects=False)
+        return cls(client, answer.headers["location"])
+
+    async def say(self, text: str, **form: Any) -> Any:
+        """Sends as the page would that shows all there is now."""
+        html = (await self.client.get(self.path)).text
+        after = re.search(r'name="after" value="(\d+)"', html)
+        form = {"text": text, "after": after[1] if after else "", **form}
+        return await self.client.post(f"{self.path}/messages", data=form, follow_redirects=False)
+
+    async def release(self) -> None:
+        await self.client.app.state.service.control({"hold": None})
+        await self.rest()
+
+    async def rest(self) -> None:
+        """Until nothing is written here any more."""
+        while (reply := self.site.live.running_in(self.id)) is not None:
+            await reply.ended.wait()
+
+    async def stop(self) -> None:
+        await self.site.live.end(self.site.live.running_in(self.id))
+
+    async def texts(self) -> list[str]:
+        _, messages = await self.site.store.get(self.id)
+        return [m.content for m in messages]
+
+    async def waiting(self) -> list[tuple[str, bool]]:
+        return [(q.content, q.is_paused) for q in await self.site.store.queue.list(self.id)]
+
+    async def ids(self) -> list[int]:
+        return [q.id for q in await self.site.store.queue.list(self.id)]
+
+
+@pytest.fixture
+async def talk(client: Client) -> Talk:
+    return await Talk.begin(client)
+
+
+async def test_what_is_sent_while_a_reply_runs_follows_in_order_with_no_page_open(
+    talk: Talk,
+) -> None:
+    for text in ("two", "three"):
+        assert (await talk.say(text)).status_code == 303
+    assert await talk.waiting() == [("two", False), ("three", False)]
+    assert "Queued message 2 of 2" in (await talk.client.get(talk.path)).text
+    await talk.release()
+    assert await talk.texts() == ["one", "one", "two", "two", "three", "three"]
+    assert await talk.waiting() == []
+
+
+async def test_a_reply_that_is_stopped_pauses_them_until_one_is_sent(talk: Talk) -> None:
+    for text in ("two", "three"):
+        await talk.say(text)
+    await talk.stop()
+    assert await talk.waiting() == [("two", True), ("three", True)]
+    html = (await talk.client.get(talk.path)).text
+    assert html.count("Send now") == 2
+    await talk.client.app.state.service.control({"hold": None})
+    first = (await talk.ids())[0]
+    answer = await talk.client.post(f"/q/{first}/send", follow_redirects=False)
+    assert answer.status_code == 303
+    await talk.rest()
+    said = await talk.texts()
+    assert said[2:] == ["two", "two", "three", "three"]
+
+
+async def test_a_reply_that_goes_wrong_pauses_them(talk: Talk) -> None:
+    await talk.say("far too long " * 200)
+    await talk.say("three")
+    await talk.release()
+    said = await talk.texts()
+    assert (said[2][:12], said[3]) == ("far too long", "")
+    assert await talk.waiting() == [("three", True)]
+
+
+async def test_a_message_sent_while_others_are_paused_goes_at_once_and_they_stay(
+    talk: Talk,
+) -> None:
+    await talk.say("two")
+    await talk.stop()
+    await talk.client.app.state.service.control({"hold": None})
+    await talk.say("instead")
+    await talk.rest()
+    assert (await talk.texts())[2:] == ["instead", "instead"]
+    assert await talk.waiting() == [("two", True)]
+
+
+async def test_they_survive_a_restart_paused(talk: Talk, tmp_path: Path) -> None:
+    await talk.say("two")
+    store = Store(tmp_path)
+    await store.open()
+    found = await store.queue.list(talk.id)
+    await store.close()
+    assert [(q.content, q.is_paused) for q in found] == [("two", True)]
+    await talk.stop()
+
+
+async def test_edit_takes_one_back_into_the_box_below_what_is_there(talk: Talk) -> None:
+    for text in ("two", "three"):
+        await talk.say(text)
+    two, three = await talk.ids()
+    form = {"text": "begun", "draft": "mine"}
+    answer = await talk.client.post(f"/q/{two}/edit", data=form, headers=HTMX)
+    assert "begun\n\ntwo</textarea>" in answer.text
+    assert await talk.waiting() == [("three", False)]
+    # Without script the box is the draft, and the page has it.
+    await talk.client.post(f"/q/{three}/edit", follow_redirects=False)
+    assert "begun\n\ntwo\n\nthree</textarea>" in (await talk.client.get(talk.path)).text
+    await talk.release()
+    assert await talk.texts() == ["one", "one"]
+
+
+async def test_one_that_was_sent_or_removed_meanwhile_is_not_acted_on_again(talk: Talk) -> None:
+    await talk.say("two")
+    (id,) = await talk.ids()
+    assert (await talk.client.post(f"/q/{id}/remove", headers=HTMX)).status_code == 200
+    for action in ("send", "edit", "remove"):
+        late = await talk.client.post(f"/q/{id}/{action}", headers=HTMX)
+        assert late.status_code == 409 and "not waiting any more" in late.text
+    await talk.release()
+    assert await talk.texts() == ["one", "one"]
+
+
+async def test_a_page_that_does_not_show_the_reply_cannot_queue(talk: Talk) -> None:
+    answer = await talk.say("two", after="1")
+    assert answer.status_code == 409 and "still being written" in answer.text
+    assert "two</textarea>" in answer.text
+    assert await talk.waiting() == []
+    await talk.release()
+
+
+async def test_no_more_than_twenty_wait(talk: Talk) -> None:
+    for n in range(20):
+        assert (await talk.say(f"number {n}")).status_code == 303
+    answer = await talk.say("one too many")
+    assert answer.status_code == 409 and "one too many</textarea>" in answer.text
+    assert len(await talk.waiting()) == 20
+    await talk.stop()
+
+
+async def test_a_page_that_follows_gets_what_was_sent_next(talk: Talk) -> None:
+    await talk.say("two")
+    await talk.release()
+    events = (await talk.client.get("/g/2/events")).text
+    assert 'id="m-3"' in events and 'id="m-4"' in events
+    assert 'name="after" value="4"' in events
