@@ -63,7 +63,7 @@ def create_app(
         "running_responses": {},
         "session_value": session_value,
         "error_page": corral.frontend.error_page if has_ui else None,
-        "presets_page": None,
+        "presets_page": corral.frontend.presets_page if has_ui else None,
     }
     app = Litestar(
         route_handlers=[

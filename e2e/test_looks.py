@@ -44,7 +44,7 @@ def assert_accessible(page: Page) -> None:
 def assert_fits(page: Page) -> None:
     """The composer is in reach and nothing needs sideways scrolling."""
     expect(page.get_by_label("Message", exact=True)).to_be_in_viewport(ratio=1)
-    expect(page.locator(".send")).to_be_in_viewport(ratio=1)
+    expect(page.locator("#crow .send")).to_be_in_viewport(ratio=1)
     wide = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
     assert page.evaluate(wide) <= 0
     assert page.locator("#scroll").evaluate("(e) => e.scrollWidth - e.clientWidth") <= 0

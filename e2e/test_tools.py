@@ -1,5 +1,6 @@
 """The pages to try things on: tokens, templates, grammars, notebooks."""
 
+import re
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from e2e_kit import DESKTOP, PHONE, SMALL_PHONE, Server, Visitor
 from playwright.sync_api import Page, expect
 
 LOOKS = [(DESKTOP, "light"), (PHONE, "dark"), (SMALL_PHONE, "light")]
-PAGES = ["tokens", "template"]
+PAGES = ["tokens", "template", "grammar"]
 AXE = Axe()
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
 
@@ -35,6 +36,11 @@ def fill(page: Page, tool: str) -> None:
         page.get_by_text("The template", exact=True).click()
         page.get_by_label("Text of message 2").fill("a_very_long_word_" * 20)
         expect(page.locator(".written")).to_contain_text("a_very_long_word_")
+    if tool == "grammar":
+        page.get_by_label("Source").fill('{"properties": {"a_very_long_name_of_a": {"not": {}}}}')
+        expect(page.locator(".fault")).to_be_visible()
+        page.get_by_role("button", name="Try it").click()
+        expect(page.locator("#answer .error")).to_be_visible()
 
 
 @pytest.mark.parametrize(("viewport", "scheme"), LOOKS, ids=["desktop", "phone", "small"])
@@ -107,7 +113,8 @@ def test_a_changed_template_is_tried_and_put_back(server: Server, page: Page) ->
     page.get_by_text("The template", exact=True).click()
     page.get_by_label("Jinja").fill("{% for m in messages %}{{ m.rol }}")
     expect(page.get_by_role("alert")).to_contain_text("syntax error in line 1")
-    page.get_by_label("Jinja").fill("{% for m in messages %}{{ m.role | upper }}: {{ m.content }};{% endfor %}")
+    upper = "{% for m in messages %}{{ m.role | upper }}: {{ m.content }};{% endfor %}"
+    page.get_by_label("Jinja").fill(upper)
     expect(prompt).to_contain_text("USER: And of Spain?;")
     page.get_by_role("button", name="Back to the model's").click()
     expect(prompt.locator("b").first).to_have_text("<|im_start|>")
@@ -121,3 +128,48 @@ def test_a_template_without_script(server: Server, visitor: Visitor) -> None:
     page.get_by_label("Text of message 5").fill("Good.")
     page.get_by_role("button", name="Show the prompt").click()
     expect(page.locator(".written mark").last).to_have_text("Good.")
+
+
+# --- grammars -------------------------------------------------------------------------------------
+
+
+def test_a_grammar_is_checked_as_one_types_and_tried(server: Server, page: Page) -> None:
+    page.goto(f"{server.url}/grammar")
+    verdict = page.locator("#verdict")
+    expect(verdict).to_contain_text("Answers can be held to this")
+    page.get_by_label("What answers must match").select_option("GBNF grammar")
+    expect(verdict).to_contain_text("Line 1")
+    source = page.get_by_label("Source")
+    source.fill('root ::= [a-y]{40}\nx ::= "b')
+    expect(verdict).to_contain_text("Line 2")
+    source.fill("root ::= [a-y]{40}")
+    expect(verdict).to_contain_text("Answers can be held to this")
+    server.control(hold="decode", after=6)
+    page.get_by_role("button", name="Try it").click()
+    expect(page.locator("#run-text")).to_have_text(re.compile("^[a-y]{5,6}$"))
+    # The source can be changed meanwhile.
+    source.fill("root ::=")
+    expect(verdict).to_contain_text("Line 1")
+    page.get_by_role("button", name="Stop").click()
+    expect(page.locator("#answer")).to_contain_text("Stopped")
+    server.until(lambda _: server.is_idle())
+    page.get_by_role("button", name="Try it").click()
+    expect(page.locator("#answer").get_by_role("alert")).to_contain_text("grammar")
+    server.control(hold=None)
+    source.fill("root ::= [a-y]{40}")
+    page.get_by_role("button", name="Try it").click()
+    expect(page.locator("#answer .doc")).to_have_text(re.compile("^[a-y]{40}$"))
+    expect(page.locator("#answer")).to_contain_text("Done · 40 tokens")
+
+
+def test_a_grammar_without_script(server: Server, visitor: Visitor) -> None:
+    page = visitor.page(java_script_enabled=False)
+    page.goto(f"{server.url}/grammar")
+    page.get_by_label("Example").select_option("A date")
+    page.get_by_role("button", name="Show").click()
+    page.get_by_label("Source").fill("[a-y]{4}(")
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator("#verdict")).to_contain_text("column 9")
+    page.get_by_label("Source").fill("[a-y]{4}")
+    page.get_by_role("button", name="Try it").click()
+    expect(page.locator("#answer .doc")).to_have_text(re.compile("^[a-y]{4}$"))

@@ -209,3 +209,76 @@ def test_what_waits_and_what_is_attached_fits_and_is_accessible(
     page.keyboard.press("Escape")
     expect(page.get_by_role("button", name="Send now")).to_be_visible()
     assert_accessible(page)
+
+
+def test_the_shortcuts_do_what_their_list_says(server: Server, visitor: Visitor) -> None:
+    context = visitor.context(permissions=["clipboard-read", "clipboard-write"])
+    page = context.new_page()
+    page.goto(server.url)
+    for text in ("First of my words", "Second of my words"):
+        say(page, text)
+        finished(page)
+    box = page.get_by_label("Message", exact=True)
+    turns = page.locator(".turn")
+    for n in (3, 2):
+        page.keyboard.press("Alt+ArrowUp")
+        expect(turns.nth(n)).to_be_focused()
+    page.keyboard.press("c")
+    expect(turns.nth(2).locator(".copy-turn")).to_have_text("Copied")
+    assert page.evaluate("() => navigator.clipboard.readText()") == "Second of my words"
+    for _ in range(2):
+        page.keyboard.press("Alt+ArrowDown")
+    expect(box).to_be_focused()
+    page.keyboard.type("c/")
+    expect(box).to_have_value("c/")
+    page.keyboard.press("ArrowUp")
+    expect(page.get_by_label("Your message")).to_have_count(0)
+    box.fill("")
+    page.keyboard.press("ArrowUp")
+    expect(page.get_by_label("Your message")).to_have_value("Second of my words")
+    expect(page.get_by_label("Your message")).to_be_focused()
+    page.locator("#scroll").focus()
+    page.keyboard.press("/")
+    expect(page.get_by_label("Search the conversations")).to_be_focused()
+    page.keyboard.press("Control+/")
+    listed = page.locator("#shortcuts")
+    expect(listed).to_be_visible()
+    assert_accessible(page)
+    page.keyboard.press("Escape")
+    expect(listed).to_be_hidden()
+    page.keyboard.press("Control+Shift+O")
+    expect(page).to_have_url(f"{server.url}/")
+
+
+def test_shortcuts_can_be_turned_off_without_script(server: Server, visitor: Visitor) -> None:
+    context = visitor.context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(f"{server.url}/shortcuts")
+    page.get_by_role("button", name="Turn the shortcuts off").click()
+    expect(page.get_by_role("status").filter(has_text="are off")).to_be_visible()
+    cookies: Any = context.cookies()
+    with_script = visitor.context()
+    with_script.add_cookies(cookies)
+    page = with_script.new_page()
+    page.goto(server.url)
+    page.locator("#scroll").focus()
+    page.keyboard.press("/")
+    page.keyboard.press("Control+/")
+    expect(page.locator("#scroll")).to_be_focused()
+    expect(page.locator("#shortcuts")).to_have_count(0)
+    page.get_by_label("Message", exact=True).fill("Enter works")
+    page.keyboard.press("Enter")
+    expect(page.locator(".turn.user")).to_have_count(1)
+    finished(page)
+
+
+@pytest.mark.parametrize("viewport", [DESKTOP, SMALL_PHONE], ids=lambda v: str(v["width"]))
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_list_of_keys_is_accessible(
+    server: Server, visitor: Visitor, viewport: Any, scheme: Any
+) -> None:
+    page = visitor.page(viewport=viewport, color_scheme=scheme)
+    page.goto(f"{server.url}/shortcuts")
+    assert_accessible(page)
+    wide = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    assert page.evaluate(wide) <= 0

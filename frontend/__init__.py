@@ -15,15 +15,28 @@ from corral.frontend import (
     pictures,
     probabilities,
     queue,
+    shortcuts,
     static,
+    transfer,
     tuning_pages,
     ways,
 )
 from corral.frontend.queue import lifespan
-from corral.frontend.tools import grammar, inspect, preferences, status, template, tokens, tree
+from corral.frontend.tools import (
+    grammar,
+    inspect,
+    notebook,
+    preferences,
+    presets,
+    status,
+    template,
+    tokens,
+    tree,
+)
+from corral.frontend.tools.presets import presets_page
 from corral.frontend.wire import failure, framework_failure, own_form, speak, unforeseen
 
-__all__ = ["error_page", "handlers", "lifespan"]
+__all__ = ["error_page", "handlers", "lifespan", "presets_page"]
 
 #: The page for an error outside the UI's own routes.
 error_page = failure
@@ -41,6 +54,7 @@ handlers: list[ControllerRouterHandler] = [
             actions.start,
             actions.send,
             actions.stop,
+            actions.end_thinking,
             conversations.rows,
             conversations.search,
             conversations.manage,
@@ -48,6 +62,12 @@ handlers: list[ControllerRouterHandler] = [
             conversations.pin,
             conversations.delete,
             conversations.restore,
+            transfer.one_jsonl,
+            transfer.one_markdown,
+            transfer.all_jsonl,
+            transfer.all_markdown,
+            transfer.transfer,
+            transfer.bring,
             branching.turn,
             branching.editing,
             branching.edit,
@@ -63,6 +83,8 @@ handlers: list[ControllerRouterHandler] = [
             ways.keep,
             ways.events,
             tree.tree,
+            presets.again,
+            presets.change,
             tuning_pages.settings_page,
             tuning_pages.look,
             tuning_pages.tune,
@@ -76,9 +98,22 @@ handlers: list[ControllerRouterHandler] = [
             grammar.try_it,
             grammar.events,
             grammar.stop,
+            notebook.shelf,
+            notebook.create,
+            notebook.notebook,
+            notebook.events,
+            notebook.save,
+            notebook.generate,
+            notebook.undo,
+            notebook.redo,
+            notebook.stop,
+            notebook.rename,
+            notebook.delete,
             queue.send_now,
             queue.edit,
             queue.remove,
+            shortcuts.shortcuts_page,
+            shortcuts.switch,
             drafts.save,
             drafts.load,
             pictures.attach,

@@ -152,7 +152,7 @@ async def begin(
     said, message = await site.store.add_turn(
         id, text, model=model, uploads=uploads, queued_id=queued_id
     )
-    others = await site.store.add_replies(said.id, [""] * (n - 1), model=model) if n > 1 else ()
+    others = await site.store.add_replies(said.id, n - 1, model=model) if n > 1 else ()
     files |= await files_of(site, [said])
     asking = to_request([*history, said], files, settings)
     return said, site.live.start_all([message, *others], asking)[0]
@@ -222,6 +222,19 @@ async def stop(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
         return nothing()  # the page hears of it by its stream
     message: Message = await site.store.message(message_id)
     await end_all(site, replies)
+    return go(f"/c/{message.conversation_id}")
+
+
+@post("/g/{message_id:int}/end-thinking", status_code=200)
+async def end_thinking(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
+    """Has a running reply end its reasoning and answer; one that does not reason is no error."""
+    site = site_of(request)
+    reply = site.live.get(message_id)
+    if reply is not None and reply.generation is not None:
+        await site.service.end_thinking(reply.generation.id)
+    if is_htmx(request):
+        return nothing()
+    message: Message = await site.store.message(message_id)
     return go(f"/c/{message.conversation_id}")
 
 

@@ -109,10 +109,12 @@ async def again(request: AnyRequest, message_id: int, n: int) -> Response[Any]:
         asked = await site.store.message(asked_id)
         history = [*await _before(site, asked), asked]
         settings = await tuning.of(site, old.conversation_id)
+        if old.settings:
+            settings = await tuning.in_force(site, tuning.read(old.settings))
         files = await files_of(site, history)
         asking, model = to_request(history, files, settings), site.service.model_name
         if n > 1:
-            new, *_others = await site.store.add_replies(asked_id, [""] * n, model=model)
+            new, *_others = await site.store.add_replies(asked_id, n, model=model)
             site.live.start_all([new, *_others], asking)
         else:
             new = await site.store.add_reply(asked_id, model=model)

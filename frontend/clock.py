@@ -31,7 +31,7 @@ def _known(name: str) -> tzinfo | None:
 
 def local(at_s: float) -> datetime:
     """A time, in Unix seconds, as the reader's clocks show it."""
-    return datetime.fromtimestamp(at_s).astimezone(_zone.get())
+    return datetime.fromtimestamp(at_s, _zone.get()).astimezone(_zone.get())
 
 
 def month(day: date) -> str:

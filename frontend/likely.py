@@ -8,7 +8,7 @@ from msgspec import Struct
 from corral.backend.engine.messages import TokenProbs
 from corral.frontend.tools.visible import Part, hexed, parts
 from corral.frontend.traces import Said
-from corral.frontend.words import number
+from corral.frontend.words import _, number
 
 #: Tokens on one page.
 PAGE = 400
@@ -18,13 +18,13 @@ CLASSES = (0.9, 0.7, 0.4, 0.1, 0.0)
 
 class Option(Struct, frozen=True, kw_only=True):
     """A token that might stand at a place. ``pick`` names it in a form: empty when the answer
-    cannot go on from it. ``is_chosen``: it is the one that stands there."""
+    cannot go on from it, ``why`` not. ``is_chosen``: it is the one that stands there."""
 
     parts: tuple[Part, ...]
     share: str
     is_chosen: bool
-    is_control: bool
     pick: str
+    why: str = ""
 
     @property
     def label(self) -> str:
@@ -87,12 +87,12 @@ def text_with(said: Said, where: Span, n: int, piece: bytes) -> str | None:
 def picked(said: Said, pick: str, controls: Collection[str]) -> str | None:
     """The text that a form asks for by ``pick``: the token's number, and the number of the one in
     its place. None when there is no such text."""
-    n, _, k = pick.partition(".")
+    n, _dot, k = pick.partition(".")
     if not all(part.isascii() and part.isdecimal() and len(part) < 8 for part in (n, k)):
         return None
     if int(n) >= len(said.probs) or int(k) >= len(said.probs[int(n)].top):
         return None
-    _, piece, _ = said.probs[int(n)].top[int(k)]
+    piece = said.probs[int(n)].top[int(k)][1]
     if piece.decode("utf-8", "replace") in controls:
         return None
     return text_with(said, span(said), int(n), piece)
@@ -125,29 +125,31 @@ def _chip(said: Said, where: Span, n: int, controls: Collection[str]) -> Chip:
 
 def _options(said: Said, where: Span, n: int, controls: Collection[str]) -> tuple[Option, ...]:
     p = said.probs[n]
-    found = []
-    for k, (id, piece, logprob) in enumerate(p.top):
-        is_control = piece.decode("utf-8", "replace") in controls
-        goes = id != p.token and not is_control and text_with(said, where, n, piece) is not None
-        found.append(
-            Option(
-                parts=_parts(piece),
-                share=_share(_chance(logprob)),
-                is_chosen=id == p.token,
-                is_control=is_control,
-                pick=f"{n}.{k}" if goes else "",
-            )
-        )
+    found = [_option(said, where, n, k, controls) for k in range(len(p.top))]
     if not any(option.is_chosen for option in found):
-        chosen = Option(
-            parts=_parts(p.piece),
-            share=_share(_chance(p.logprob)),
-            is_chosen=True,
-            is_control=False,
-            pick="",
-        )
-        found.append(chosen)
+        found.append(_chosen(p.piece, p.logprob))
     return tuple(found)
+
+
+def _chosen(piece: bytes, logprob: float | None) -> Option:
+    share = _share(_chance(logprob))
+    return Option(parts=_parts(piece), share=share, is_chosen=True, pick="", why=_("chosen"))
+
+
+def _option(said: Said, where: Span, n: int, k: int, controls: Collection[str]) -> Option:
+    """The token number ``k`` of those that might stand at place ``n``."""
+    id, piece, logprob = said.probs[n].top[k]
+    if id == said.probs[n].token:
+        return _chosen(piece, logprob)
+    why = ""
+    if piece.decode("utf-8", "replace") in controls:
+        why = _("control token")
+    elif text_with(said, where, n, piece) is None:
+        is_said = where.start <= where.offsets[n] < where.end
+        why = _("part of a character") if is_said else _("not in the text")
+    pick = "" if why else f"{n}.{k}"
+    share = _share(_chance(logprob))
+    return Option(parts=_parts(piece), share=share, is_chosen=False, pick=pick, why=why)
 
 
 def _parts(piece: bytes) -> tuple[Part, ...]:

@@ -124,13 +124,13 @@ def _days(is_pinned: bool, at_s: float, now_s: float) -> str:
 
 def written(c: Conversation) -> str:
     """The place of a conversation in the list, for an address."""
-    return f"{c.is_pinned}-{c.updated_s!r}-{c.id}"
+    return f"{c.is_pinned}~{c.updated_s!r}~{c.id}"
 
 
 def place(text: str) -> Place | None:
     """The place that ``written`` wrote; None for anything else."""
-    pinned, _sign, rest = text.partition("-")
-    updated, _sign, id = rest.partition("-")
+    pinned, _sign, rest = text.partition("~")
+    updated, _sign, id = rest.partition("~")
     try:
         return Place(int(pinned), float(updated), id) if pinned in ("0", "1") else None
     except ValueError:

@@ -57,6 +57,7 @@ class Viewer:
         self._status: views.Status | None = None
         self._n_thought = 0  # characters sent of the reasoning
         self._thought = ""  # what was said of it
+        self._was_thinking = False  # as the button to end it was sent
         self._calls: tuple[views.Call, ...] = ()
 
     def snapshot(self) -> str:
@@ -65,13 +66,14 @@ class Viewer:
         self._note()
         self._status, self._calls, self._open = turn.status, turn.calls, turn.open_html
         self._n_thought, self._thought = len(turn.reasoning), turn.thought
+        self._was_thinking = turn.is_thinking
         return self._site.html("_running.html", turn=turn)
 
     def changes(self) -> str:
         """What changed since the last look; empty when nothing did."""
         reply, parts = self.reply, []
         if reply.version != self._version:
-            parts += [*self._reasoning(), *self._text(), *self._tools()]
+            parts += [*self._reasoning(), *self._end(), *self._text(), *self._tools()]
             self._note()
         status = views.status(reply, self._site.service)
         if status != self._status:
@@ -107,6 +109,15 @@ class Viewer:
         added = text[n_sent:]
         parts = [partial(f"r-{id}-text", escape_code(added), "beforeend")] if added else []
         return parts + [partial(f"r-{id}-label", self._thought)] * (self._thought != said)
+
+    def _end(self) -> list[str]:
+        is_thinking = self.reply.answer.is_thinking
+        if is_thinking == self._was_thinking:
+            return []
+        self._was_thinking = is_thinking
+        turn = views.turn(self.reply.message, self.reply, self._site.service)
+        html = self._site.html("_end_thinking.html", turn=turn)
+        return [partial(f"g-{self.reply.id}-end", html)]
 
     def _tools(self) -> list[str]:
         calls = views.calls(self.reply.answer.calls)

@@ -3,6 +3,7 @@
 With their probabilities where the reader asked for these beforehand, as they cost time.
 """
 
+import asyncio
 import hashlib
 import logging
 from collections.abc import Sequence
@@ -85,16 +86,20 @@ async def keep(store: Store, reply: Reply) -> None:
         generation = generation.generation
     if not isinstance(generation, Generation) or not isinstance(generation.written, Written):
         return
-    sent = Sent(
-        prompt=generation.written,
-        request=without_pictures(reply.request),
-        effective=generation.effective,
-    )
+    prompt, effective = generation.written, generation.effective
+    # Their keys are made of all of the pictures.
+    sent = await asyncio.to_thread(_sent, prompt, reply.request, effective)
     said = msgpack.encode(_said(reply)) if reply.phase == "ended" else b""
     try:
-        await store.keep_trace(reply.id, Trace(sent=msgpack.encode(sent), said=said))
+        await store.keep_trace(reply.id, Trace(sent=sent, said=said))
     except Broken as error:
         log.warning("how reply %d was made is not kept: %s", reply.id, error.message)
+
+
+def _sent(prompt: Written, request: ChatRequest, effective: Effective) -> bytes:
+    return msgpack.encode(
+        Sent(prompt=prompt, request=without_pictures(request), effective=effective)
+    )
 
 
 def _said(reply: Reply) -> Said:

@@ -55,3 +55,12 @@ async def valid(site: Site, form: FormMultiDict) -> Own:
     if given.errors:
         raise Refused(words_of(given), param="settings")
     return given.own
+
+
+def version_of(form: FormMultiDict) -> int:
+    """The version that a form was made from, or the one that it is to replace all the same.
+    Raises Refused."""
+    version = form.get("over") or form.get("version")
+    if not (isinstance(version, str) and version.isdecimal() and len(version) < 10):
+        raise Refused(_("The form lacks the version it was made from"), param="version")
+    return int(version)

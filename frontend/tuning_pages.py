@@ -13,7 +13,7 @@ from corral.frontend.live import sentence
 from corral.frontend.site import Site
 from corral.frontend.tools.frame import tool_page
 from corral.frontend.tuning import Own
-from corral.frontend.tuning_form import checked, read, words_of
+from corral.frontend.tuning_form import checked, read, version_of, words_of
 from corral.frontend.wire import AnyRequest, form_of, go, is_htmx, page, site_of
 from corral.frontend.words import _
 
@@ -77,15 +77,6 @@ async def _as_preset(site: Site, form: FormMultiDict, own: Own) -> Own:
     return Own(
         preset=name, enable_thinking=own.enable_thinking, thinking_budget=own.thinking_budget
     )
-
-
-def version_of(form: FormMultiDict) -> int:
-    """The version that a form was made from, or the one that it is to replace all the same.
-    Raises Refused."""
-    version = form.get("over") or form.get("version")
-    if not (isinstance(version, str) and version.isdecimal() and len(version) < 10):
-        raise Refused(_("The form lacks the version it was made from"), param="version")
-    return int(version)
 
 
 async def _shown(

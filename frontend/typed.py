@@ -15,6 +15,7 @@ from msgspec.inspect import FloatType, IntType, Type, UnionType
 from corral.backend.answer_settings import ANY_VOCABULARY, FORMS, LIMITS, MAX_STOPS, agreed
 from corral.backend.errors import Refused
 from corral.backend.presets import PresetSettings
+from corral.backend.samplers import samplers
 from corral.frontend.knobs import KNOBS, MAY_BE_NONE, SHAPES, WITH_SOURCE, Kind
 from corral.frontend.live import sentence
 from corral.frontend.tuning import Own
@@ -66,7 +67,7 @@ def text(kind: Kind, value: Any) -> str:
             stops = [value] if isinstance(value, str) else value
             return "\n".join(s.replace("\\", "\\\\").replace("\n", "\\n") for s in stops)
         case "names":
-            return value if isinstance(value, str) else ";".join(value)
+            return ";".join(samplers(value))
         case "json":
             return json.dumps(value, ensure_ascii=False)
         case "number":
@@ -152,8 +153,8 @@ def _form(
 def _check(own: Own, errors: dict[str, str]) -> None:
     """What no field alone can tell."""
     try:
-        own.params(ANY_VOCABULARY)
         msgspec.convert(msgspec.to_builtins(own), Own)
+        own.params(ANY_VOCABULARY)
     except Refused as error:
         errors[field_of(error.param)] = sentence(error.message.partition(": ")[2] or error.message)
     except msgspec.ValidationError as error:

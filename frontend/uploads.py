@@ -45,7 +45,7 @@ async def looked_at(site: Site, form: FormMultiDict) -> tuple[tuple[Seen, ...], 
     pictures: list[tuple[str, bytes]] = []
     others: list[tuple[str, bytes]] = []
     for file in files:
-        name, data = _plain_name(file.filename), await file.read()
+        name, data = plain_name(file.filename), await file.read()
         # What a file is called or said to be only counts when its bytes do not tell.
         is_picture = known(data) in PICTURES or (file.content_type or "").startswith("image/")
         (pictures if is_picture else others).append((name, data))
@@ -84,7 +84,7 @@ def _seen(name: str, data: bytes, media: Media) -> Seen:
     return Seen(upload=Upload(picture=picture, data=data, small=small), media=media)
 
 
-def _plain_name(name: str) -> str:
+def plain_name(name: str) -> str:
     """A file's name as it may be shown: without its folder, short, on one line."""
     plain = "".join(c if c.isprintable() else " " for c in name.replace("\\", "/")).strip("/ ")
     return plain.rpartition("/")[2][-_MAX_NAME_CHARS:] or _("file")

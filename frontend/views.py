@@ -55,7 +55,7 @@ class Turn(Struct, frozen=True, kw_only=True):
     alternatives: ``2/3``, between ``previous_id`` and ``next_id``. ``again`` is what asking for
     another reply is called. ``has_focus``: a keyboard's user is there next. With ``columns`` it is
     several replies to ``asked_id`` side by side; ``about`` says what one was asked for with, and
-    ``is_leaf`` that a message would follow it."""
+    ``is_leaf`` that a message would follow it; ``is_plain``: on another page than the chat's."""
 
     id: int
     role: str
@@ -66,6 +66,7 @@ class Turn(Struct, frozen=True, kw_only=True):
     pictures: tuple[Shown, ...] = ()
     thought: str = ""
     reasoning: str = ""
+    is_thinking: bool = False
     html: str = ""
     calls: tuple[Call, ...] = ()
     is_running: bool = False
@@ -87,6 +88,7 @@ class Turn(Struct, frozen=True, kw_only=True):
     asked_id: int = 0
     about: str = ""
     is_leaf: bool = False
+    is_plain: bool = False
 
 
 class Composer(Struct, frozen=True, kw_only=True):
@@ -236,6 +238,7 @@ def _running(reply: Reply, model: Model) -> Turn:
         label=_("Assistant"),
         thought=thought(answer),
         reasoning=answer.reasoning,
+        is_thinking=answer.is_thinking,
         html="".join(answer.document.done),
         calls=calls(answer.calls),
         is_running=True,
@@ -304,7 +307,8 @@ def _waiting(reply: Reply, model: Model) -> str:
     generation = reply.generation
     ahead = None if generation is None else model.waiting_ahead(generation.id)
     if ahead is None:
-        return _("Reading prompt")
+        # Of several the first one reads; the others share what it has read.
+        return _("Waiting for its turn") if reply.request.n > 1 else _("Reading prompt")
     if not ahead:
         return _("Waiting for a slot, next in line")
     return _("Waiting for a slot, {n} ahead").format(n=ahead)

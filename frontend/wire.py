@@ -18,7 +18,7 @@ from corral.frontend.words import _
 log = logging.getLogger("corral.frontend")
 
 AnyRequest: TypeAlias = Request[Any, Any, Any]
-LANGUAGE_COOKIE, THEME_COOKIE = "language", "theme"
+LANGUAGE_COOKIE, THEME_COOKIE, SHORTCUTS_COOKIE = "language", "theme", "shortcuts"
 THEMES = ("light", "dark")
 LOOK = (HttpMethod.GET, HttpMethod.HEAD)
 
@@ -70,7 +70,9 @@ def page(
 ) -> Response[str]:
     """A page or fragment with the headers every HTML answer has."""
     theme = request.cookies.get(THEME_COOKIE, "")
-    html = site_of(request).html(template, theme=theme if theme in THEMES else "", **view)
+    view["theme"] = theme if theme in THEMES else ""
+    view["has_shortcuts"] = request.cookies.get(SHORTCUTS_COOKIE) != "off"
+    html = site_of(request).html(template, **view)
     return Response(
         html, status_code=status, headers={**HEADERS, **(headers or {})}, media_type="text/html"
     )

@@ -6,7 +6,7 @@ const say = (key, name = "") => byId("words").dataset[key].replace("{name}", () 
 
 // Keys. Enter sends, unless an input method is composing; while a reply is written it queues.
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && byId("stop") && !document.querySelector(":popover-open")) {
+  if (event.key === "Escape" && byId("stop") && !document.querySelector(":popover-open:not(#settings)")) {
     byId("stop").click();
     return;
   }
@@ -15,6 +15,47 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
   const hasSome = event.target.value.trim() || byId("chips")?.children.length;
   if (hasSome) event.target.form.requestSubmit();
+});
+
+// Tokens: the arrow keys walk along them.
+document.addEventListener("keydown", (event) => {
+  const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  const tokens = step && event.target.closest?.(".likely")?.querySelectorAll("button");
+  if (tokens) tokens[[...tokens].indexOf(event.target) + step]?.focus();
+});
+
+// Shortcuts, which a page lists and turns off. The arrow keys go from turn to turn, then to the box.
+function step(by) {
+  const turns = [...document.querySelectorAll(".turn")];
+  const at = turns.indexOf(document.activeElement.closest(".turn"));
+  const next = turns[at < 0 && by < 0 ? turns.length - 1 : at < 0 ? turns.length : at + by];
+  if (next) next.tabIndex = -1;
+  (next ?? (by > 0 ? byId("prompt") : null))?.focus();
+}
+function find() {
+  byId("find").focus();
+  if (document.activeElement === byId("find")) return;
+  byId("rail").showPopover();
+  byId("find").focus();
+}
+document.addEventListener("keydown", (event) => {
+  const { target, key, isComposing, keyCode, altKey, shiftKey, ctrlKey, metaKey } = event;
+  const list = byId("words").dataset.shortcuts;
+  if (!list || isComposing || keyCode === 229) return;
+  const held = [(ctrlKey || metaKey) && "Ctrl", altKey && "Alt", shiftKey && key !== "/" && "Shift"];
+  const act = {
+    "Ctrl Shift o": () => document.querySelector("a.new").click(),
+    "Ctrl /": () => (byId("shortcuts") ? byId("shortcuts").togglePopover() : location.assign(list)),
+    "Alt arrowup": !target.matches("select") && (() => step(-1)),
+    "Alt arrowdown": !target.matches("select") && (() => step(1)),
+    "/": !target.matches("input, textarea, select") && find,
+    "c": target.matches(".turn") && (() => target.querySelector(".copy-turn")?.click()),
+    "arrowup": target.id === "prompt" && !target.value && (() =>
+      [...document.querySelectorAll(".turn.user .act[href$='/edit']")].at(-1)?.click()),
+  }[[...held, key.toLowerCase()].filter(Boolean).join(" ")];
+  if (!act) return;
+  event.preventDefault();
+  act();
 });
 
 // Copying. Over plain HTTP to another machine there is no clipboard object: select and copy.
@@ -94,7 +135,7 @@ async function attach(files) {
   for (const line of lines) if (line.isConnected) await look(line, list.dataset.look);
 }
 document.addEventListener("change", ({ target }) => {
-  if (target.type !== "file") return;
+  if (!target.matches(".pick")) return;
   const files = [...target.files];
   target.value = "";
   attach(files);
@@ -169,6 +210,22 @@ scroll?.addEventListener("scroll", () => (byId("latest").hidden = scroll.scrollT
 byId("latest")?.addEventListener("click", () => (scroll.scrollTop = 0));
 document.addEventListener("htmx:after:swap", (event) => {
   if (event.target.id === "composer") scroll.scrollTop = 0;
+});
+
+// The settings stay open from page to page, where there is room for them beside the chat.
+const settings = document.querySelector("#settings[popover]");
+if (localStorage.settings === "open" && innerWidth >= 1100) settings?.showPopover();
+settings?.addEventListener("toggle", ({ newState }) => (localStorage.settings = newState));
+settings?.addEventListener("keydown", (event) => {
+  if (event.key === "Escape") {
+    event.stopPropagation();
+    settings.hidePopover();
+    byId("tuned").focus();
+  }
+  // In a new chat the fields belong to the form of the message, which Enter does not send here.
+  if (event.key !== "Enter" || event.target.form?.id !== "composer" || event.target.type !== "text") return;
+  event.preventDefault();
+  event.target.blur();
 });
 
 // What the server cannot say itself. The text in the box stays where it is.

@@ -1,8 +1,10 @@
 """Conversations, answers of the Responses API, and presets, on disk."""
 
+from corral.backend.store.bundles import Bundle
 from corral.backend.store.columns import MAX_COLUMNS
 from corral.backend.store.drafts import Draft
 from corral.backend.store.listing import PAGE_SIZE, Place
+from corral.backend.store.notebooks import Notebook, Notebooks
 from corral.backend.store.presets import Preset, Presets
 from corral.backend.store.queue import Queued
 from corral.backend.store.records import (
@@ -25,6 +27,7 @@ from corral.backend.store.tunings import Tuned
 __all__ = [
     "MAX_COLUMNS",
     "PAGE_SIZE",
+    "Bundle",
     "Call",
     "Conversation",
     "Draft",
@@ -33,6 +36,8 @@ __all__ = [
     "Hit",
     "Item",
     "Message",
+    "Notebook",
+    "Notebooks",
     "Outcome",
     "Part",
     "Picture",

@@ -1,7 +1,6 @@
 """Replies to one message that are looked at side by side. On the store's thread."""
 
 import sqlite3
-from collections.abc import Sequence
 
 from corral.backend.errors import Refused
 from corral.backend.store import rows
@@ -18,25 +17,25 @@ _REPLIES = (
 
 
 def add(
-    db: sqlite3.Connection, parent_id: int, labels: Sequence[str], model: str
+    db: sqlite3.Connection, parent_id: int, n: int, model: str
 ) -> tuple[Message, ...]:
-    """Empty replies to a message, one for each label, side by side with those that run already;
-    the first that runs becomes the leaf. Raises Refused not_found."""
+    """``n`` empty replies to a message, side by side with those that run already; the first that
+    runs becomes the leaf. Raises Refused not_found."""
     with transaction(db):
         parent = rows.message(db, parent_id)
         id = parent.conversation_id
-        made = [rows.insert(db, id, parent.id, "assistant", "", model=model) for _ in labels]
-        for reply, label in zip(made, labels, strict=True):
-            db.execute("UPDATE message SET label = ? WHERE id = ?", (label, reply.id))
+        made = [rows.insert(db, id, parent.id, "assistant", "", model=model) for _ in range(n)]
         running = "SELECT min(id) FROM message WHERE parent_id = ? AND status = 'generating'"
         (leaf_id,) = db.execute(running, (parent.id,)).fetchone()
         _show(db, id, parent.id, leaf_id)
-        return tuple(rows.message(db, reply.id) for reply in made)
+        return tuple(made)
 
 
-def label(db: sqlite3.Connection, message_id: int, words: str) -> Message:
+def label(db: sqlite3.Connection, message_id: int, words: str, settings: bytes) -> Message:
     """Notes what a reply was asked for with. Raises Refused not_found."""
-    db.execute("UPDATE message SET label = ? WHERE id = ?", (words, message_id))
+    db.execute(
+        "UPDATE message SET label = ?, settings = ? WHERE id = ?", (words, settings, message_id)
+    )
     return rows.message(db, message_id)
 
 

@@ -82,7 +82,8 @@ class Message(Struct, frozen=True, kw_only=True):
     alternatives. ``pictures`` are those of what the user said; ``reasoning``, ``calls``, ``model``,
     ``outcome`` and ``figures`` only mean something for replies. ``version`` counts edits.
     ``siblings``: ids of the alternatives, its own among them, when it was read with its
-    conversation. ``label``: what it was asked for with, where several were compared."""
+    conversation. ``label``: what it was asked for with, where several were compared;
+    ``settings`` is the same as JSON."""
 
     id: int
     conversation_id: str
@@ -99,3 +100,4 @@ class Message(Struct, frozen=True, kw_only=True):
     version: int = 1
     siblings: tuple[int, ...] = ()
     label: str = ""
+    settings: bytes = b""

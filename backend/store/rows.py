@@ -104,4 +104,5 @@ def to_message(
         version=row["version"],
         siblings=siblings,
         label=row["label"],
+        settings=row["settings"],
     )

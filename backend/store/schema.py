@@ -194,6 +194,32 @@ MIGRATIONS = (
         gone_s REAL NOT NULL
     ) STRICT;
     """,
+    # Documents that the model goes on with, and how they were before and after each time it did.
+    """
+    CREATE TABLE notebook (
+        id TEXT PRIMARY KEY,
+        title TEXT NOT NULL DEFAULT '',
+        settings BLOB NOT NULL,
+        step INTEGER NOT NULL DEFAULT 1,
+        status TEXT NOT NULL DEFAULT 'done'
+            CHECK (status IN ('generating', 'done', 'stopped', 'error')),
+        error TEXT NOT NULL DEFAULT '',
+        version INTEGER NOT NULL DEFAULT 1,
+        editor TEXT NOT NULL DEFAULT '',
+        created_s REAL NOT NULL,
+        updated_s REAL NOT NULL
+    ) STRICT;
+    CREATE TABLE notebook_step (
+        notebook_id TEXT NOT NULL REFERENCES notebook(id) ON DELETE CASCADE,
+        step INTEGER NOT NULL,
+        text TEXT NOT NULL,
+        PRIMARY KEY (notebook_id, step)
+    ) STRICT;
+    """,
+    # What a reply was asked for with where that is not what its conversation sets; JSON.
+    """
+    ALTER TABLE message ADD COLUMN settings BLOB NOT NULL DEFAULT x'';
+    """,
 )
 
 

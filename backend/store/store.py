@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from corral.backend.store import (
     columns,
     listing,
+    notebooks,
     pictures,
     queue,
     rows,
@@ -24,8 +25,10 @@ from corral.backend.store import (
     tree,
     tunings,
 )
+from corral.backend.store.bundles import Bundles
 from corral.backend.store.database import Database, transaction
 from corral.backend.store.drafts import Drafts
+from corral.backend.store.notebooks import Notebooks
 from corral.backend.store.queue import Queue
 from corral.backend.store.records import (
     Conversation,
@@ -47,6 +50,10 @@ class Store:
         #: What is being written, and what waits to be sent.
         self.drafts = Drafts(self._database)
         self.queue = Queue(self._database, self._pictures)
+        #: Documents, which have no conversation.
+        self.notebooks = Notebooks(self._database)
+        #: Whole conversations, to take out and bring in.
+        self.bundles = Bundles(self._database, self._pictures)
 
     async def open(self) -> None:
         """Opens or makes the file, marks replies a crash left running as stopped, and deletes
@@ -129,16 +136,14 @@ class Store:
         in the tree. Raises Refused not_found."""
         return await self._run(_add_reply, parent_id, model)
 
-    async def add_replies(
-        self, parent_id: int, labels: Sequence[str], *, model: str
-    ) -> tuple[Message, ...]:
-        """Adds empty replies to a user's message, one for each label, to be shown side by side with
-        those that run there; the first that runs becomes the leaf. Raises Refused not_found."""
-        return await self._run(columns.add, parent_id, labels, model)
+    async def add_replies(self, parent_id: int, n: int, *, model: str) -> tuple[Message, ...]:
+        """Adds ``n`` empty replies to a user's message, to be shown side by side with those that
+        run there; the first that runs becomes the leaf. Raises Refused not_found."""
+        return await self._run(columns.add, parent_id, n, model)
 
-    async def label(self, message_id: int, words: str) -> Message:
+    async def label(self, message_id: int, words: str, settings: bytes) -> Message:
         """Notes what a reply was asked for with. Raises Refused not_found."""
-        return await self._run(columns.label, message_id, words)
+        return await self._run(columns.label, message_id, words, settings)
 
     async def show_columns(self, message_id: int) -> Message:
         """Shows a reply and its alternatives side by side until one is chosen. Raises Refused."""
@@ -239,6 +244,7 @@ class Store:
     def _prepare(self, db: sqlite3.Connection) -> None:
         db.execute("UPDATE message SET status = 'stopped' WHERE status = 'generating'")
         db.execute("UPDATE queued SET is_paused = 1")
+        notebooks.prepare(db)
         listing.purge(db)
         pictures.sweep(db, self._pictures)
 

@@ -37,6 +37,8 @@ def keep(db: sqlite3.Connection, message_id: int, trace: Trace) -> None:
 
 def _bound(db: sqlite3.Connection) -> None:
     """Forgets the oldest while there are too many; the newest always stays."""
+    if db.execute("SELECT sum(n_bytes) FROM trace").fetchone()[0] <= MAX_BYTES:
+        return
     db.execute(
         "DELETE FROM trace WHERE message_id IN (SELECT message_id FROM ("
         " SELECT message_id, row_number() OVER newest AS place, sum(n_bytes) OVER newest AS total"

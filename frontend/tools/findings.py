@@ -73,7 +73,10 @@ def doubt(message: Message, *, is_kept: bool, n_tokens: int | None) -> str:
         words = _("{model} got this; another model is loaded now, so its tokens cannot be shown.")
         return words.format(model=message.model)
     if is_kept:
-        return ""
+        if n_tokens == n_prompt or not n_prompt:
+            return ""
+        words = _("The model that is loaded now makes other tokens of it; then it had {n}.")
+        return words.format(n=number(n_prompt))
     said = _(
         "What the model got then is not kept: this is made of the conversation and its settings "
         "as they are now."
@@ -88,17 +91,50 @@ def doubt(message: Message, *, is_kept: bool, n_tokens: int | None) -> str:
     return said + " " + _("It has as many tokens as then.")
 
 
+class Asked(Struct, frozen=True, kw_only=True):
+    """Who may have asked for a setting, as they are now: the chat, and the preset that it names."""
+
+    own: Params = Params()
+    preset: Params = Params()
+    preset_name: str = ""
+
+
 def settings(
-    sent: Sent, said: Said | None, flags: Settings, recommended: Mapping[str, float]
+    sent: Sent,
+    said: Said | None,
+    flags: Settings,
+    recommended: Mapping[str, float],
+    asked: Asked | None = None,
 ) -> tuple[Setting, ...]:
     """The settings in force that are worth a line. ``recommended``: by the model's file."""
     usual, found = _values(Effective()), []
     for name, value in _values(sent.effective).items():
         if name in _MAIN or value != usual[name]:
-            source = _source(name, value, sent.request.params, flags, recommended)
+            if getattr(sent.request.params, name) is not None:
+                source = _asker(name, getattr(sent.request.params, name), asked or Asked())
+            else:
+                source = _source(name, value, flags, recommended)
             found.append(Setting(name=name, value=_written(name, value, said), source=source))
     order = {name: place for place, name in enumerate(_MAIN)}
     return tuple(sorted(found, key=lambda s: (order.get(s.name, len(order)), s.name)))
+
+
+def _asker(name: str, value: Any, asked: Asked) -> str:
+    """Who asked for a setting; they may have changed their mind since."""
+    if getattr(asked.own, name) == value:
+        return _("this chat")
+    if getattr(asked.preset, name) == value:
+        return _("the preset {name}").format(name=asked.preset_name)
+    return _("this chat or its preset, then")
+
+
+def _source(name: str, value: Any, flags: Settings, recommended: Mapping[str, float]) -> str:
+    """Who set a setting that was not asked for."""
+    if name in flags.given and getattr(flags, name, None) == value:
+        return _("the server")
+    if name in recommended and type(value)(recommended[name]) == value:
+        return _("the file of the model")
+    return _("default") if value == _values(Effective())[name] else _("the server")
 
 
 def _values(effective: Effective) -> dict[str, Any]:
@@ -107,19 +143,6 @@ def _values(effective: Effective) -> dict[str, Any]:
     sampling = msgspec.structs.asdict(effective.sampling)
     sampling.pop("n_probs")
     return sampling | values
-
-
-def _source(
-    name: str, value: Any, asked: Params, flags: Settings, recommended: Mapping[str, float]
-) -> str:
-    """Who set a setting."""
-    if getattr(asked, name) is not None:
-        return _("this chat or its preset")
-    if name in flags.given and getattr(flags, name, None) == value:
-        return _("the server")
-    if name in recommended and type(value)(recommended[name]) == value:
-        return _("the file of the model")
-    return _("default") if value == _values(Effective())[name] else _("the server")
 
 
 def _written(name: str, value: Any, said: Said | None) -> str:

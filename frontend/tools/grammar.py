@@ -234,5 +234,5 @@ async def _checked(request: AnyRequest, view: Grammar) -> Grammar:
     found = None
     if verdict.problem:
         found = fault(view.kind, view.source, verdict)
-        found = found._replace(words=sentence(found.words))
+        found = found if found.at else found._replace(words=sentence(found.words))
     return replace(view, checked=Checked(fault=found, took=number(verdict.compile_ms, 1)))

@@ -83,6 +83,9 @@ async def inspect(request: AnyRequest, message_id: FromPath[int]) -> Response[st
             failure = sentence(error.message)
     n_tokens = None if shown is None else shown[0]
     said = None if kept is None else kept.said
+    settings: tuple[findings.Setting, ...] = ()
+    if sent is not None:
+        settings = await _settings(site, message.conversation_id, sent, said)
     view = Inspection(
         id=message_id,
         back=f"/c/{message.conversation_id}#m-{message_id}",
@@ -90,7 +93,7 @@ async def inspect(request: AnyRequest, message_id: FromPath[int]) -> Response[st
         failure=failure,
         facts=(Figure(_("Model"), message.model), *figures(message.figures)),
         prompt=None if shown is None else shown[1],
-        settings=() if sent is None else _settings(site, sent, said),
+        settings=settings,
         recipe=None if sent is None else _recipe(request, message_id, sent),
         has_probabilities=said is not None and bool(said.probs),
         keeps_probabilities=traces.is_wanted(),
@@ -168,13 +171,14 @@ async def _prompt(
     names = frozenset(() if info is None else info.special_tokens)
     found = await asyncio.to_thread(prompts.cut, sent.prompt, tokens, pieces, names)
     before = await _before(site, message)
-    n_cached = message.figures.n_cached if len(tokens) == message.figures.n_prompt else 0
-    told = [findings.cached_words(n_cached, len(tokens))] if message.figures.n_prompt else []
+    is_same = len(tokens) == message.figures.n_prompt
+    n_cached = message.figures.n_cached if is_same else 0
+    told = [findings.cached_words(n_cached, len(tokens))] if is_same else []
     differs_at = None
     if before is not None:
         differs_at, words = await _compared(site, tokens, *before)
         told.insert(0, words)
-        if differs_at > n_cached + 1 and message.figures.n_prompt:
+        if is_same and differs_at > n_cached + 1:
             told.append(findings.lost_words(differs_at - n_cached))
     drawn = await asyncio.to_thread(
         _drawn, found, told, n_cached=n_cached, differs_at=differs_at, is_whole=is_whole
@@ -239,10 +243,25 @@ async def _compared(
     return n, findings.compared_words(n, n_prompt, len(before) - n_prompt, here, there)
 
 
-def _settings(site: Site, sent: Sent, said: Said | None) -> tuple[findings.Setting, ...]:
-    info = site.service.info
+async def _settings(
+    site: Site, conversation_id: str, sent: Sent, said: Said | None
+) -> tuple[findings.Setting, ...]:
+    info, flags = site.service.info, site.service.settings
     recommended = {} if info is None else info.sampling
-    return findings.settings(sent, said, site.service.settings, recommended)
+    return findings.settings(sent, said, flags, recommended, await _asked(site, conversation_id))
+
+
+async def _asked(site: Site, conversation_id: str) -> findings.Asked:
+    """The settings of the conversation, and of its preset, as they are now."""
+    try:
+        now = await tuning.of(site, conversation_id)
+        own = now.own.params(now.n_vocab)
+        if now.preset is None:
+            return findings.Asked(own=own)
+        preset, name = now.preset.params(now.n_vocab), now.own.preset or ""
+        return findings.Asked(own=own, preset=preset, preset_name=name)
+    except CorralError:  # a preset that is gone
+        return findings.Asked()
 
 
 # --- the request ----------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ def written(made: Mapping[str, Any]) -> str:
 
 def is_long(made: Mapping[str, Any], request: ChatRequest) -> bool:
     """Whether the request is better read from a file than from the command line."""
-    return bool(request.sources) or len(written(made).encode()) > MAX_ARGUMENT
+    return bool(request.sources) or len(_quoted(written(made)).encode()) > MAX_ARGUMENT
 
 
 def curl(made: Mapping[str, Any], base: str, *, has_keys: bool, from_file: bool) -> str:

@@ -32,11 +32,12 @@ MAX_ENDED = 32
 
 
 class Run:
-    """One text that is being written. ``version`` grows with every change."""
+    """One text that is being written, before ``tail``. ``version`` grows with every change."""
 
-    def __init__(self, key: str, asked: ChatRequest | CompletionRequest) -> None:
+    def __init__(self, key: str, asked: ChatRequest | CompletionRequest, *, tail: str = "") -> None:
         self.key = key
         self.asked = asked
+        self.tail = tail
         self.status: Status = "generating"
         self.error = ""
         self.is_cut = False
@@ -144,10 +145,17 @@ class Runs:
         self._runs: dict[str, Run] = {}
         self._ended: OrderedDict[str, Run] = OrderedDict()
 
-    def start(self, key: str, asked: ChatRequest | CompletionRequest, keep: Keep = forget) -> Run:
+    def start(
+        self,
+        key: str,
+        asked: ChatRequest | CompletionRequest,
+        keep: Keep = forget,
+        *,
+        tail: str = "",
+    ) -> Run:
         """Begins a text; its key must have none running."""
         assert key not in self._runs
-        run = self._runs[key] = Run(key, asked)
+        run = self._runs[key] = Run(key, asked, tail=tail)
         run.task = asyncio.create_task(self._run(run, keep))
         return run
 

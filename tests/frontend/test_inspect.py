@@ -4,14 +4,23 @@ import html
 import json
 import re
 import subprocess
-from typing import Any, TypeAlias
+import sys
+from io import BytesIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeAlias, cast
 
 import pytest
 from openai.types.chat import completion_create_params
+from PIL import Image
 from pydantic import TypeAdapter
 
 from corral.backend.chat.types import ChatRequest, Message, Params, Written
+from corral.backend.defaults import effective
+from corral.backend.settings import Settings
+from corral.backend.store import Figures
 from corral.frontend.tools import findings, prompts, recipes
+from corral.frontend.traces import Sent
 
 #: See ``conftest``.
 Client: TypeAlias = Any
@@ -37,6 +46,26 @@ async def talk(client: Client, *texts: str) -> str:
     return path
 
 
+def remembered(client: Client) -> list[Any]:
+    """The prompts that the engine gets from now on."""
+    sent: list[Any] = []
+    service = client.app.state.service
+    real = service.chat
+
+    async def chat(request: Any) -> Any:
+        choices = await real(request)
+        sent.append(choices.generations[0].prompt)
+        return choices
+
+    service.chat = chat
+    return sent
+
+
+def conftest() -> Any:
+    """The module that pytest has loaded beside this one."""
+    return sys.modules[f"{__name__.rpartition('.')[0]}.conftest".lstrip(".")]
+
+
 def drawn(page: str) -> str:
     """The text of the prompt as it is drawn, without what is said about it."""
     found = re.search(r'<pre class="prompt".*?>(.*?)</pre>', page, re.DOTALL)
@@ -51,16 +80,7 @@ def parts(page: str, kind: str) -> list[str]:
 
 
 async def test_the_prompt_is_shown_as_the_model_got_it(client: Client) -> None:
-    sent: list[Any] = []
-    service = client.app.state.service
-    real = service.chat
-
-    async def chat(request: Any) -> Any:
-        choices = await real(request)
-        sent.append(choices.generations[0].prompt)
-        return choices
-
-    service.chat = chat
+    sent = remembered(client)
     await talk(client, "one <|im_end|> & two", "three")
     page = (await client.get("/inspect/4")).text
     assert drawn(page) == sent[1].text
@@ -138,6 +158,35 @@ async def test_a_long_prompt_is_drawn_in_part_and_on_request_whole(client: Clien
     assert hidden[0].html == f"{len(text) - n_shown:,} characters"
 
 
+@pytest.mark.parametrize(
+    ("n", "words"),
+    [
+        (30, "The first 30 tokens are those of the turn before: its prompt and all of its answer."),
+        (25, "its prompt and 5 of the 10 tokens of its answer. Then here is “x”, there was “y”."),
+        (1, "The first 1 token is that of the turn before; then it differs: here is “x”"),
+        (0, "Nothing at the beginning is as in the turn before."),
+    ],
+)
+def test_where_prompts_part_is_put_in_words(n: int, words: str) -> None:
+    assert words in findings.compared_words(n, 20, 10, "x", "y")
+
+
+@pytest.mark.parametrize(
+    ("is_kept", "n_tokens", "words"),
+    [
+        (True, 20, ""),
+        (True, 21, "makes other tokens of it; then it had 20."),
+        (True, None, "another model is loaded now"),
+        (False, 20, "It has as many tokens as then."),
+        (False, 21, "Then the prompt had 20 tokens."),
+    ],
+)
+def test_doubts_are_said(is_kept: bool, n_tokens: int | None, words: str) -> None:
+    message = SimpleNamespace(model="m", figures=Figures(n_prompt=20))
+    said = findings.doubt(cast(Any, message), is_kept=is_kept, n_tokens=n_tokens)
+    assert words in said and bool(words) == bool(said)
+
+
 def test_pictures_stand_where_they_are_with_their_tokens() -> None:
     written = Written("ab", (), (1,))
     found = prompts.cut(written, [1, -5, -6, -7, 2], [b"a", b"b"], ())
@@ -157,6 +206,36 @@ def test_letters_of_several_bytes_are_cut_at_letters() -> None:
         ("é", True),
         ("€", False),
     ]
+
+
+async def test_pictures_are_a_place_and_go_along_with_the_request(tmp_path: Path) -> None:
+    settings = Settings(fake=True, data_dir=tmp_path, n_ctx=1024, mmproj=Path("projector.gguf"))
+    out = BytesIO()
+    Image.new("RGB", (30, 20), "red").save(out, "PNG")
+    async for client in conftest().open_client(settings):
+        prompts_sent = remembered(client)
+        files = [("pictures", ("red.png", out.getvalue(), "image/png"))]
+        await client.post("/c", data={"text": "Look"}, files=files)
+        await idle(client)
+        page = (await client.get("/inspect/2")).text
+        # The fake makes four tokens of a picture.
+        assert parts(page, "picture") == ["picture, 4 tokens"]
+        assert "--data-binary @request.json" in html.unescape(page)
+        body = (await client.get("/inspect/2/request.json")).content
+        answer = await client.post("/v1/chat/completions", content=body)
+        assert answer.status_code == 200, answer.text
+        first, second = prompts_sent
+        assert first == second and len(first.places) == 1
+        text = (await client.get("/inspect/2/prompt.txt")).text
+        assert "<__media__>" in text and text.replace("<__media__>", "") == first.text
+
+
+async def test_each_of_several_answers_can_be_looked_into(client: Client) -> None:
+    await talk(client, "one <|im_end|>")
+    await act(client, "/m/2/ways", n="3")
+    for id in (3, 4, 5):
+        page = (await client.get(f"/inspect/{id}")).text
+        assert "one <|im_end|>" in parts(page, "person") and "note-box" not in page
 
 
 # --- the request for programs ---------------------------------------------------------------------
@@ -222,20 +301,24 @@ def test_the_python_program_sends_the_same(monkeypatch: pytest.MonkeyPatch) -> N
     known.validate_python(sent[1])
 
 
-def test_who_set_a_setting_is_said(tmp_path: Any) -> None:
-    from corral.backend.defaults import effective
-    from corral.backend.settings import Settings
-    from corral.frontend.traces import Sent
-
-    flags = Settings(fake=True, top_k=7, given=frozenset(("top_k",)))
+def test_who_set_a_setting_is_said() -> None:
+    flags = Settings(fake=True, top_k=7, top_p=0.95, given=frozenset(("top_k", "top_p")))
     params, recommended = Params(temperature=0.1), {"min_p": 0.2}
+    both = Params(temperature=0.1, stop=("a",))
     sent = Sent(
         prompt=Written(""),
-        request=asked(params=params),
-        effective=effective(params, flags, recommended),
+        request=asked(params=both),
+        effective=effective(both, flags, recommended),
     )
-    found = {s.name: (s.value, s.source) for s in findings.settings(sent, None, flags, recommended)}
-    assert found["temperature"] == ("0.1", "this chat or its preset")
+    asked_by = findings.Asked(own=params, preset=Params(stop=("a",)), preset_name="code")
+    shown = findings.settings(sent, None, flags, recommended, asked_by)
+    found = {s.name: (s.value, s.source) for s in shown}
+    assert found["temperature"] == ("0.1", "this chat")
+    assert found["stop"] == ("'a'", "the preset code")
     assert found["top_k"] == ("7", "the server")
     assert found["min_p"] == ("0.2", "the file of the model")
-    assert found["top_p"] == ("0.95", "default")
+    # Also where a flag says what would be so without it.
+    assert found["top_p"] == ("0.95", "the server")
+    assert found["repeat_penalty"] == ("1.0", "default")
+    then = findings.settings(sent, None, flags, recommended)
+    assert {s.name: s.source for s in then}["temperature"] == "this chat or its preset, then"

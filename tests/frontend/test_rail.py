@@ -79,7 +79,9 @@ def test_days_are_those_of_the_reader(zone: str, day: str) -> None:
 @pytest.mark.parametrize("name", ["", "..", "../../etc/passwd", "/etc", "x" * 9999, "\0", "UTC/x"])
 def test_a_zone_that_is_none_is_the_servers(name: str) -> None:
     clock.observe(name)
-    assert clock.local(NOON).utcoffset() == clock.datetime.fromtimestamp(NOON).astimezone().utcoffset()
+    assert (
+        clock.local(NOON).utcoffset() == clock.datetime.fromtimestamp(NOON).astimezone().utcoffset()
+    )
     clock.observe(None)
 
 

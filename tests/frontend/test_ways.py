@@ -99,14 +99,18 @@ def model() -> Model:
 
 
 @pytest.fixture
-async def replies(store: Store, model: Model) -> AsyncIterator[tuple[Reply, ...]]:
-    """Three that run."""
+async def live(store: Store, model: Model) -> AsyncIterator[Live]:
     live = Live(model, store)
+    yield live
+    await live.close()
+
+
+async def begin(live: Live, store: Store) -> tuple[Reply, ...]:
+    """Three that run."""
     conversation = await store.create("t")
     said, first = await store.add_turn(conversation.id, "Hi", model="m")
-    others = await store.add_replies(said.id, ["", ""], model="m")
-    yield live.start_all([first, *others], to_request([said]))
-    await live.close()
+    others = await store.add_replies(said.id, 2, model="m")
+    return live.start_all([first, *others], to_request([said]))
 
 
 async def kept(store: Store, reply: Reply) -> Message:
@@ -120,8 +124,9 @@ async def until(reply: Reply, phase: str) -> None:
 
 
 async def test_they_are_one_request_and_each_gets_its_own_words(
-    store: Store, model: Model, replies: tuple[Reply, ...]
+    live: Live, store: Store, model: Model
 ) -> None:
+    replies = await begin(live, store)
     await until(replies[2], "waiting")
     for answer in model.choices.generations:
         answer.say(text(f"answer {answer.index}"))
@@ -130,9 +135,8 @@ async def test_they_are_one_request_and_each_gets_its_own_words(
     assert [r.n for r in model.requests] == [3]
 
 
-async def test_one_that_fails_leaves_the_others(
-    store: Store, model: Model, replies: tuple[Reply, ...]
-) -> None:
+async def test_one_that_fails_leaves_the_others(live: Live, store: Store, model: Model) -> None:
+    replies = await begin(live, store)
     await until(replies[2], "waiting")
     first, second, third = model.choices.generations
     second.say(text("half"))
@@ -146,8 +150,9 @@ async def test_one_that_fails_leaves_the_others(
 
 
 async def test_one_that_is_stopped_leaves_the_others(
-    store: Store, model: Model, replies: tuple[Reply, ...]
+    live: Live, store: Store, model: Model
 ) -> None:
+    replies = await begin(live, store)
     await until(replies[2], "waiting")
     replies[1].stop()
     assert (await kept(store, replies[1])).outcome.status == "stopped"
@@ -157,9 +162,10 @@ async def test_one_that_is_stopped_leaves_the_others(
 
 
 async def test_one_that_is_stopped_before_the_engine_has_any_leaves_the_others(
-    store: Store, model: Model, replies: tuple[Reply, ...]
+    live: Live, store: Store, model: Model
 ) -> None:
     model.may_start.clear()
+    replies = await begin(live, store)
     await asyncio.wait_for(until(replies[0], "sending"), 5)
     replies[0].stop()
     assert (await kept(store, replies[0])).outcome.status == "stopped"
@@ -171,9 +177,10 @@ async def test_one_that_is_stopped_before_the_engine_has_any_leaves_the_others(
 
 
 async def test_when_all_are_stopped_before_the_engine_has_any_nothing_is_asked(
-    store: Store, model: Model, replies: tuple[Reply, ...]
+    live: Live, store: Store, model: Model
 ) -> None:
     model.may_start.clear()
+    replies = await begin(live, store)
     await asyncio.sleep(0)
     for reply in replies:
         reply.stop()
@@ -185,9 +192,10 @@ async def test_when_all_are_stopped_before_the_engine_has_any_nothing_is_asked(
 
 
 async def test_a_request_that_is_refused_says_so_in_each(
-    store: Store, model: Model, replies: tuple[Reply, ...]
+    live: Live, store: Store, model: Model
 ) -> None:
     model.error = Refused("the prompt is too long")
+    replies = await begin(live, store)
     errors = {(await kept(store, r)).outcome.error for r in replies}
     assert errors == {"The prompt is too long"}
 
@@ -252,7 +260,7 @@ async def test_a_message_sent_beside_columns_follows_the_first_and_closes_them(
         f"{path}/messages", data={"text": "two", "after": "2", "n": "1"}, headers=HTMX
     )
     assert sent.status_code == 200
-    closed = re.search(r'hx-target="\.ways:has\(#m-2\).*?</hx-partial>', sent.text, re.DOTALL)
+    closed = re.search(r'hx-target="\.beside:has\(#m-2\).*?</hx-partial>', sent.text, re.DOTALL)
     assert closed and 'class="turn assistant" id="m-2"' in closed[0]
     await idle(client)
     assert not columns((await client.get(path)).text)
@@ -282,7 +290,7 @@ async def test_one_is_stopped_alone_and_all_by_the_composer(client: Client) -> N
     await service.control({"hold": "decode", "after": 2})
     path = await act(client, "/c", text="a long one", n="3")
     live = client.app.state.site.live
-    await until(live.get(3), "writing")
+    await until(live.get(2), "writing")
     await client.post("/g/3/stop", data={"only": "1"}, headers=HTMX)
     await asyncio.wait_for(live.get(3).ended.wait(), 5)
     assert [r.id for r in live.all_in(path.split("/")[2])] == [2, 4]
@@ -312,7 +320,7 @@ async def test_a_page_that_looks_gets_every_column_as_it_stands_and_as_it_ends(
     site = client.app.state.site
     await site.service.control({"hold": "decode", "after": 2})
     path = await act(client, "/c", text="a long one", n="3")
-    await until(site.live.get(4), "writing")
+    await until(site.live.get(2), "writing")
     page = (await client.get(path)).text
     where = re.search(r'hx-sse:connect="(/w/1/events\?of=2,3,4)"', page)
     assert where and page.count("hx-sse:connect") == 1
@@ -321,7 +329,7 @@ async def test_a_page_that_looks_gets_every_column_as_it_stands_and_as_it_ends(
     looking = asyncio.create_task(client.get(where[1]))
     await asyncio.sleep(0)
     await site.service.control({"hold": None})
-    events = (await looking).text
+    events = (await asyncio.wait_for(looking, 10)).text
     begin, ended = events.index('hx-target="#g-2"'), events.rindex('hx-target="#m-2"')
     assert begin < ended
     assert events.count('hx-target="#m-3" hx-swap="outerHTML"') == 1
@@ -345,10 +353,9 @@ async def test_an_engine_that_dies_leaves_what_was_written_in_each(client: Clien
     await site.service.control({"hold": "decode", "after": 3})
     path = await act(client, "/c", text="a long one", n="2")
     await until(site.live.get(2), "writing")
-    await until(site.live.get(3), "writing")
     await site.service.control({"hold": None, "crash": "exit"})
     await asyncio.wait_for(idle(client), 10)
     page = (await client.get(path)).text
     assert len(columns(page)) == 2 and page.count('class="error"') == 2
     assert page.count(">Retry</button>") == 2
-    assert (await site.store.message(2)).content.startswith("a l")
+    assert (await site.store.message(2)).content.startswith("a")
