@@ -49,7 +49,7 @@ Format = Annotated[dict[str, Any], Meta(extra_json_schema=_FORMAT)]
 #: Members that are one setting: what the answer must look like.
 FORMS = ("response_format", "json_schema", "grammar", "regex", "lark")
 #: Members that are one setting: how long it may be.
-LIMITS = ("max_tokens", "max_completion_tokens", "n_predict")
+LIMITS = ("max_completion_tokens", "max_tokens", "n_predict")
 # Members that mean the same in ``Params``.
 _SAME = (
     *("temperature", "dynatemp_range", "dynatemp_exponent", "top_k", "top_p", "min_p"),

@@ -1,5 +1,6 @@
 """Settings of a chat beside it, and the page of presets, in a browser."""
 
+import asyncio
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -50,7 +51,7 @@ def origin(page: Page, name: str) -> Any:
 
 
 def test_settings_go_with_the_first_message_and_are_kept_as_they_are_changed(
-    server: Server, page: Page, asked: list[ChatRequest]
+    server: Server, page: Page, asked: list[ChatRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page.goto(server.url)
     page.locator("#tuned").click()
@@ -66,7 +67,15 @@ def test_settings_go_with_the_first_message_and_are_kept_as_they_are_changed(
     expect(page.locator("#tuned")).to_contain_text("1 field is set here")
     assert asked[-1].params == Params(temperature=0.3, top_k=3, top_p=0.9, min_p=0.05)
 
-    # Now each change is kept by itself, in whatever haste.
+    # Now each change is kept by itself, in whatever haste and however slow the server is.
+    store = server.app.state.site.store
+    tune = store.tune
+
+    async def slowly(*args: Any) -> Any:
+        await asyncio.sleep(0.15)
+        return await tune(*args)
+
+    monkeypatch.setattr(store, "tune", slowly)
     expect(page.locator("#settings")).to_be_visible()
     field(page, "min_p").fill("0.2")
     field(page, "min_p").press("Tab")
@@ -77,21 +86,23 @@ def test_settings_go_with_the_first_message_and_are_kept_as_they_are_changed(
     for name in ("min_p", "seed", "max_tokens"):
         expect(origin(page, name)).to_contain_text("this chat")
     page.get_by_role("button", name="Reset Top-k").click()
+    field(page, "seed").fill("8")
+    field(page, "seed").press("Tab")
     expect(field(page, "top_k")).to_have_value("")
     expect(field(page, "top_k")).to_have_attribute("placeholder", "40")
     expect(origin(page, "top_k")).to_contain_text("preset precise")
     say(page, "Again")
     finished(page)
     assert asked[-1].params == Params(
-        temperature=0.3, top_k=40, top_p=0.9, min_p=0.2, seed=7, max_tokens=5
+        temperature=0.3, top_k=40, top_p=0.9, min_p=0.2, seed=8, max_tokens=5
     )
     page.reload()
     expect(page.locator("#settings")).to_be_visible()  # it stays open
-    expect(field(page, "seed")).to_have_value("7")
+    expect(field(page, "seed")).to_have_value("8")
     page.get_by_role("button", name="Regenerate").last.click()
     expect(page.locator(".place").last).to_contain_text("2/2")
     finished(page)
-    assert asked[-1].params.seed == 7
+    assert asked[-1].params.seed == 8
     field(page, "seed").press("Escape")
     expect(page.locator("#settings")).not_to_be_visible()
     expect(page.locator("#tuned")).to_be_focused()

@@ -1,6 +1,7 @@
 """The list of conversations: found while typing, changed in place, deleted and brought back."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -129,6 +130,35 @@ def test_all_of_it_works_without_script(server: Server, visitor: Visitor, page: 
     expect(plain.locator("main").get_by_role("link", name="Plainly renamed").first).to_be_visible()
 
 
+def test_conversations_go_out_as_files_and_come_in_again(
+    server: Server, page: Page, tmp_path: Path
+) -> None:
+    begun(page, server, "Packed and unpacked")
+    page.get_by_role("button", name="Rename or delete this conversation").click()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="Export as JSONL").click()
+    file = tmp_path / download.value.suggested_filename
+    download.value.save_as(file)
+    assert file.name == "packed-and-unpacked.jsonl"
+    page.get_by_role("link", name="Export and import").click()
+    page.get_by_label("Files").set_input_files([file, file])
+    page.get_by_role("button", name="Bring in").click()
+    expect(page.get_by_text("Brought in: 2 conversations, 4 messages")).to_be_visible()
+    page.locator(".brought").get_by_role("link").first.click()
+    expect(page.get_by_role("article", name="Assistant")).to_contain_text("Packed and unpacked")
+
+
+def test_a_file_that_is_none_is_said(server: Server, page: Page, visitor: Visitor) -> None:
+    visitor.expected.append("400")
+    page.goto(f"{server.url}/transfer")
+    bad = {"name": "x.jsonl", "mimeType": "application/jsonl", "buffer": b'{"type": "message"}'}
+    page.get_by_label("Files").set_input_files([bad])  # type: ignore[list-item]
+    page.get_by_role("button", name="Bring in").click()
+    expect(page.get_by_role("alert")).to_have_text(
+        "x.jsonl, line 1, type: a message before any conversation"
+    )
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_the_list_is_accessible_in_every_state(
@@ -147,7 +177,12 @@ def test_the_list_is_accessible_in_every_state(
     rail.get_by_role("searchbox").fill("looked at")
     expect(rail.locator(".hit").first).to_be_visible()
     assert_accessible(page)
-    for path in ("/search", "/search?q=looked", "/search?q=nowhere+at+all"):
+    page.goto(server.url + "/search")
+    page.locator("main .change").first.click()
+    page.locator("main").get_by_role("button", name="Delete", exact=True).click()
+    expect(page.get_by_role("button", name="Undo")).to_be_visible()
+    pages = ("/search", "/search?q=looked", "/search?q=nowhere+at+all", "/deleted", "/transfer")
+    for path in pages:
         page.goto(server.url + path)
         assert_accessible(page)
         wide = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"

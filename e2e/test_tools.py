@@ -9,7 +9,7 @@ from e2e_kit import DESKTOP, PHONE, SMALL_PHONE, Server, Visitor
 from playwright.sync_api import Page, expect
 
 LOOKS = [(DESKTOP, "light"), (PHONE, "dark"), (SMALL_PHONE, "light")]
-PAGES = ["tokens", "template", "grammar"]
+PAGES = ["tokens", "template", "grammar", "notebook"]
 AXE = Axe()
 RULES = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}
 
@@ -41,6 +41,19 @@ def fill(page: Page, tool: str) -> None:
         expect(page.locator(".fault")).to_be_visible()
         page.get_by_role("button", name="Try it").click()
         expect(page.locator("#answer .error")).to_be_visible()
+    if tool == "notebook":
+        page.get_by_role("button", name="New notebook").click()
+        page.get_by_text("Settings", exact=True).click()
+        page.get_by_text("Title, and deleting").click()
+        page.get_by_label("Most tokens").fill("5")
+        write(page, "a_very_long_word_" * 20)
+        expect(page.get_by_role("button", name="Undo")).to_be_enabled()
+
+
+def write(page: Page, text: str) -> None:
+    """Has the model go on with a text."""
+    page.get_by_label("Text", exact=True).fill(text)
+    page.get_by_role("button", name="Generate").click()
 
 
 @pytest.mark.parametrize(("viewport", "scheme"), LOOKS, ids=["desktop", "phone", "small"])
@@ -148,13 +161,13 @@ def test_a_grammar_is_checked_as_one_types_and_tried(server: Server, page: Page)
     page.get_by_role("button", name="Try it").click()
     expect(page.locator("#run-text")).to_have_text(re.compile("^[a-y]{5,6}$"))
     # The source can be changed meanwhile.
-    source.fill("root ::=")
+    source.fill('root ::= "a')
     expect(verdict).to_contain_text("Line 1")
     page.get_by_role("button", name="Stop").click()
     expect(page.locator("#answer")).to_contain_text("Stopped")
     server.until(lambda _: server.is_idle())
     page.get_by_role("button", name="Try it").click()
-    expect(page.locator("#answer").get_by_role("alert")).to_contain_text("grammar")
+    expect(page.locator("#answer").get_by_role("alert")).to_contain_text("line 1")
     server.control(hold=None)
     source.fill("root ::= [a-y]{40}")
     page.get_by_role("button", name="Try it").click()
@@ -173,3 +186,87 @@ def test_a_grammar_without_script(server: Server, visitor: Visitor) -> None:
     page.get_by_label("Source").fill("[a-y]{4}")
     page.get_by_role("button", name="Try it").click()
     expect(page.locator("#answer .doc")).to_have_text(re.compile("^[a-y]{4}$"))
+
+
+# --- notebooks ------------------------------------------------------------------------------------
+
+
+def text_of(page: Page) -> str:
+    return page.get_by_label("Text", exact=True).input_value()
+
+
+def new_notebook(server: Server, page: Page) -> None:
+    page.goto(f"{server.url}/notebook")
+    page.get_by_role("button", name="New notebook").click()
+
+
+def test_a_text_is_written_stopped_and_undone(server: Server, page: Page) -> None:
+    new_notebook(server, page)
+    server.control(hold="decode", after=6)
+    page.get_by_label("Text", exact=True).fill("Tell me {predict} now")
+    page.keyboard.press("Control+Enter")
+    expect(page.locator("#run-text")).to_have_text(re.compile("^.{5,6}$"))
+    expect(page.locator(".doc")).to_contain_text(" now")
+    # Another page that comes meanwhile sees it, and this one may be loaded again.
+    other = page.context.new_page()
+    other.goto(page.url)
+    expect(other.locator("#run-text")).to_have_text(re.compile("^.{5,6}$"))
+    page.reload()
+    expect(page.locator("#run-text")).to_have_text(re.compile("^.{5,6}$"))
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("button", name="Undo")).to_be_enabled()
+    expect(page.locator("#announce")).to_contain_text("Stopped")
+    text = text_of(page)
+    assert re.fullmatch("Tell me .{5,6} now", text)
+    expect(other.get_by_label("Text", exact=True)).to_have_value(text)
+    server.control(hold=None)
+    page.get_by_role("button", name="Undo").click()
+    expect(page.get_by_label("Text", exact=True)).to_have_value("Tell me {predict} now")
+    page.get_by_role("button", name="Redo").click()
+    expect(page.get_by_label("Text", exact=True)).to_have_value(text)
+
+
+def test_what_is_typed_survives_and_nobody_writes_over_it(server: Server, visitor: Visitor) -> None:
+    visitor.expected.append("409")
+    page = visitor.page()
+    new_notebook(server, page)
+    text = page.get_by_label("Text", exact=True)
+    url = page.url
+    with page.expect_response("**/save"):
+        text.press_sequentially("One")
+    # What was typed last is sent when the page goes.
+    text.press_sequentially(" two")
+    with page.expect_request("**/save"):
+        page.goto(f"{server.url}/status")
+    kept = server.app.state.site.store.notebooks
+    for _ in range(100):
+        if server.run(kept.get(url.rpartition("/")[2])).text == "One two":
+            break
+        page.wait_for_timeout(50)
+    page.goto(url)
+    expect(text).to_have_value("One two")
+    other = page.context.new_page()
+    other.goto(page.url)
+    text.fill("Mine")
+    expect(page.locator("#saved")).to_have_text("saved")
+    other.get_by_label("Text", exact=True).fill("Theirs")
+    expect(other.get_by_role("alert")).to_contain_text("It was changed on another page")
+    expect(other.get_by_label("Text", exact=True)).to_have_value("Theirs")
+    with page.expect_response("**/save"):
+        text.fill("Mine, still")
+    page.reload()
+    expect(text).to_have_value("Mine, still")
+
+
+def test_a_notebook_without_script(server: Server, visitor: Visitor) -> None:
+    page = visitor.page(java_script_enabled=False)
+    new_notebook(server, page)
+    server.control(hold="decode", after=4)
+    page.get_by_label("Text", exact=True).fill("Hello there")
+    page.get_by_role("button", name="Generate").click()
+    expect(page.locator(".doc ins")).to_have_text(re.compile("^.{3,4}$"))
+    server.control(hold=None)
+    expect(page.get_by_role("button", name="Undo")).to_be_enabled()
+    assert text_of(page).startswith("Hello there") and len(text_of(page)) > 14
+    page.get_by_role("button", name="Undo").click()
+    expect(page.get_by_label("Text", exact=True)).to_have_value("Hello there")

@@ -1,11 +1,13 @@
 """Writing: drafts, messages that wait, texts that are attached, and keys."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from e2e_kit import DESKTOP, PHONE, SMALL_PHONE, Server, Visitor, finished, say, write
 from playwright.sync_api import FilePayload, Page, expect
 from test_looks import assert_accessible, assert_fits
+from test_reasoning import ASKED, TEMPLATE
 
 
 def type_in(page: Page, text: str) -> None:
@@ -282,3 +284,47 @@ def test_the_list_of_keys_is_accessible(
     assert_accessible(page)
     wide = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
     assert page.evaluate(wide) <= 0
+
+
+def test_reasoning_can_be_ended_while_it_lasts(
+    own_server: Callable[..., Server], page: Page
+) -> None:
+    server = own_server(n_ctx=2048, chat_template=TEMPLATE)
+    page.goto(server.url)
+    server.control(hold="decode", after=30)
+    say(page, ASKED)
+    button = page.get_by_role("button", name="End thinking now")
+    expect(button).to_be_visible()
+    assert_accessible(page)
+    with page.expect_response(lambda r: r.url.endswith("/end-thinking") and r.status == 204):
+        button.click()
+    server.control(hold=None)
+    finished(page)
+    # The scripted model goes on with what it was told to think; now it is said.
+    expect(page.locator("article > .md")).to_contain_text("Is that all?")
+    expect(page.locator(".thought")).not_to_contain_text("Is that all?")
+    expect(button).to_have_count(0)
+
+
+def test_a_reply_is_stopped_from_another_conversation_and_from_the_status_page(
+    server: Server, visitor: Visitor
+) -> None:
+    page, other = visitor.page(), visitor.page()
+    page.goto(server.url)
+    server.control(hold="decode", after=4)
+    say(page, "Written in one place")
+    other.goto(server.url)
+    button = other.get_by_role("button", name="Stop the reply in Written in one place")
+    button.click()
+    expect(button).to_have_count(0)
+    finished(page)
+    expect(page.get_by_role("article", name="Assistant")).to_contain_text("Stopped")
+    server.control(hold=None)
+    server.until(lambda _: server.is_idle())
+    server.control(hold="decode", after=4)
+    say(page, "And once more")
+    other.goto(f"{server.url}/status")
+    assert_accessible(other)
+    other.locator(".replies").get_by_role("button").click()
+    expect(other.locator(".replies")).to_have_count(0)
+    finished(page)

@@ -18,7 +18,7 @@ from corral.frontend.pages import chat_page, composer, strip_of
 from corral.frontend.reply import Reply
 from corral.frontend.site import Site
 from corral.frontend.uploads import looked_at
-from corral.frontend.wire import AnyRequest, form_of, go, is_htmx, nothing, page, site_of
+from corral.frontend.wire import HEADERS, AnyRequest, form_of, go, is_htmx, nothing, page, site_of
 from corral.frontend.words import _, later
 
 BUSY = later(
@@ -219,6 +219,8 @@ async def stop(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
     if is_htmx(request):
         for reply in replies:
             reply.stop()
+        if "row" in await form_of(request):  # a button in a list, which has done its work
+            return Response("", headers=HEADERS, media_type="text/html")
         return nothing()  # the page hears of it by its stream
     message: Message = await site.store.message(message_id)
     await end_all(site, replies)

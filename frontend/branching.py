@@ -114,11 +114,12 @@ async def again(request: AnyRequest, message_id: int, n: int) -> Response[Any]:
         files = await files_of(site, history)
         asking, model = to_request(history, files, settings), site.service.model_name
         if n > 1:
-            new, *_others = await site.store.add_replies(asked_id, n, model=model)
-            site.live.start_all([new, *_others], asking)
+            made = await site.store.add_replies(asked_id, n, model=model)
         else:
-            new = await site.store.add_reply(asked_id, model=model)
-            site.live.start(new, asking)
+            made = (await site.store.add_reply(asked_id, model=model),)
+        if old.settings:
+            made = tuple([await site.store.label(m.id, old.label, old.settings) for m in made])
+        new = site.live.start_all(made, asking)[0]
     return await shown(request, old.conversation_id, _("The model is replying again"), new.id)
 
 

@@ -4,6 +4,7 @@ Everything is a link or a form that works by itself; the page's script gets the 
 """
 
 import re
+import time
 from typing import Any
 
 from litestar import Response, get, post, route
@@ -12,6 +13,7 @@ from msgspec import Struct
 
 from corral.backend.errors import Refused
 from corral.backend.store import Conversation
+from corral.frontend import clock
 from corral.frontend.actions import end_all, text_of
 from corral.frontend.rail import Rail, Results, Row, place, rail, results, row
 from corral.frontend.site import Site
@@ -30,6 +32,20 @@ class Chats(Struct, frozen=True, kw_only=True):
     query: str
     rows: Rail | None = None
     found: Results | None = None
+
+
+class Gone(Struct, frozen=True, kw_only=True):
+    """A conversation that was deleted, and on which day."""
+
+    id: str
+    title: str
+    day: str
+
+
+class Deleted(Struct, frozen=True, kw_only=True):
+    """The page of conversations that can be brought back."""
+
+    gone: tuple[Gone, ...]
 
 
 class Managed(Struct, frozen=True, kw_only=True):
@@ -80,6 +96,24 @@ def _said(found: Results | None) -> str:
     if not n:
         return _("Nothing found")
     return ngettext("{n} conversation found", "{n} conversations found", n).format(n=n)
+
+
+@get("/deleted")
+async def deleted(request: AnyRequest) -> Response[str]:
+    """What was deleted in the last 30 days."""
+    now_s = time.time()
+    gone = tuple(
+        Gone(id=c.id, title=c.title, day=clock.day(c.deleted_s or now_s, now_s))
+        for c in await site_of(request).store.deleted()
+    )
+    return await tool_page(request, "deleted", _("Deleted conversations"), Deleted(gone=gone))
+
+
+@post("/c/{conversation_id:str}/forget", status_code=200)
+async def forget(request: AnyRequest, conversation_id: FromPath[str]) -> Response[Any]:
+    """Deletes for good a conversation that was deleted; one that was not is left alone."""
+    await site_of(request).store.forget(conversation_id)
+    return go("/deleted")
 
 
 @get("/c/{conversation_id:str}/manage")

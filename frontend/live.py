@@ -82,6 +82,11 @@ class Live:
         """The reply that is being written in a conversation, if any; of several the first."""
         return next(iter(self.all_in(conversation_id)), None)
 
+    @property
+    def all(self) -> tuple[Reply, ...]:
+        """All replies that are being written."""
+        return tuple(self._replies.values())
+
     def all_in(self, conversation_id: str) -> tuple[Reply, ...]:
         """All replies that are being written in a conversation."""
         found = self._replies.values()

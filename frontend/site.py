@@ -14,6 +14,7 @@ from corral.backend.store import Presets, Store
 from corral.frontend import words
 from corral.frontend.assets import Assets
 from corral.frontend.live import Live
+from corral.frontend.tools.batch_run import Batching
 from corral.frontend.tools.history import History
 from corral.frontend.tools.runs import Runs
 
@@ -34,6 +35,7 @@ class Site:
         self.live = Live(service, self.store)
         self.history = History()
         self.runs = Runs(service)
+        self.batching = Batching(service, self.store)
         self._templates = jinja2.Environment(
             loader=jinja2.FileSystemLoader(_PACKAGE / "templates"),
             autoescape=True,
@@ -45,6 +47,7 @@ class Site:
         self._templates.globals |= {"_": words._, "gettext": words._, "ngettext": words.ngettext}
         self._templates.globals["language"] = words.language
         self._templates.globals["number"] = words.number
+        self._templates.globals["running_in"] = self.live.running_in
         self._templates.globals["root"] = settings.api_prefix
         self._templates.globals["static"] = settings.api_prefix + assets.base
 
@@ -68,6 +71,7 @@ async def lifespan(app: Litestar) -> AsyncIterator[None]:
         watching.cancel()
         with suppress(asyncio.CancelledError):
             await watching
+        await site.batching.close()
         await site.runs.close()
         await site.live.close()
         await site.store.close()

@@ -3,7 +3,8 @@
 from litestar.datastructures import FormMultiDict
 from msgspec.structs import replace
 
-from corral.backend.errors import Refused
+from corral.backend.answer_settings import ANY_VOCABULARY
+from corral.backend.errors import Broken, Refused
 from corral.frontend import tuning, typed
 from corral.frontend.knobs import KNOBS
 from corral.frontend.live import sentence
@@ -37,10 +38,25 @@ async def checked(site: Site, given: Typed) -> Typed:
         return given
     try:
         await tuning.in_force(site, given.own)
+        problem = await _problem(site, given.own)
     except Refused as error:
         name = typed.field_of(error.param) or "preset"
         return replace(given, errors={name: sentence(error.message)})
-    return given
+    return replace(given, errors={"form": sentence(problem)}) if problem else given
+
+
+async def _problem(site: Site, own: Own) -> str:
+    """What the engine's compiler has against a schema or grammar; a model that is loading has
+    nothing. Raises Refused when it takes too long."""
+    wanted = own.params(ANY_VOCABULARY).constraint
+    if wanted is None or site.service.info is None:
+        return ""
+    try:
+        return (await site.service.check_constraint(wanted)).problem
+    except Refused as error:
+        raise Refused(error.message, param="grammar") from None
+    except Broken:
+        return ""
 
 
 def words_of(given: Typed) -> str:

@@ -317,15 +317,18 @@ def _waiting(reply: Reply, model: Model) -> str:
 def _reading(reply: Reply) -> Status:
     r = reply.reading
     assert r is not None
-    parts = [f"Reading prompt · {r.processed:,} of {r.total:,} tokens"]
+    words = _("Reading prompt · {n} of {all} tokens")
     if r.cached:
-        parts[0] += f" ({r.cached:,} cached)"
+        words = _("Reading prompt · {n} of {all} tokens ({cached} cached)")
+    n, all_, cached = map(number, (r.processed, r.total, r.cached))
+    parts = [words.format(n=n, all=all_, cached=cached)]
     computed = r.processed - r.cached
     if r.time_ms > 0 and computed > 0:
         per_s = computed / r.time_ms * 1e3
-        parts.append(f"{per_s:,.0f} tok/s")
+        parts.append(f"{number(per_s)} tok/s")
         if r.time_ms >= ETA_AFTER_MS and r.processed < r.total:
-            parts.append(f"about {_duration((r.total - r.processed) / per_s)} left")
+            left = _duration((r.total - r.processed) / per_s)
+            parts.append(_("about {time} left").format(time=left))
     return Status(" · ".join(parts), r.processed, r.total, r.cached)
 
 

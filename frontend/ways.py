@@ -51,6 +51,9 @@ async def keep(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
             kept = await at_rest(site, message_id)
         await end_all(site, [reply for reply in running if reply.id != message_id])
         await site.store.choose(message_id)
+        if kept.settings:  # the conversation goes on as this one was asked for
+            tuned = await site.store.tuning(kept.conversation_id)
+            await site.store.tune(kept.conversation_id, tuned.version, kept.settings)
     return await shown(request, kept.conversation_id, _("Kept"), message_id)
 
 
@@ -62,18 +65,21 @@ async def events(request: AnyRequest, message_id: FromPath[int]) -> Stream:
     await site.store.message(message_id)
     ids = request.query_params.get("of", "").split(",")
     shown_ids = [int(id) for id in ids if id.isdecimal() and id.isascii() and len(id) < 19]
-    content = follow(site, message_id, shown_ids[:MAX_COLUMNS])
+    is_plain = "plain" in request.query_params
+    content = follow(site, message_id, shown_ids[:MAX_COLUMNS], is_plain=is_plain)
     return Stream(content, media_type="text/event-stream", headers=HEADERS)
 
 
-async def follow(site: Site, asked_id: int, ids: Sequence[int]) -> AsyncIterator[bytes]:
+async def follow(
+    site: Site, asked_id: int, ids: Sequence[int], *, is_plain: bool = False
+) -> AsyncIterator[bytes]:
     """The stream of several replies, until all have ended: how each stands, what changes."""
     viewers: dict[int, Viewer] = {}
     parts: list[str] = []
     for id in ids:
         reply = site.live.get(id)
         if reply is None:
-            parts.append(await _ended(site, id, None))
+            parts.append(await _ended(site, id, None, is_plain=is_plain))
         else:
             viewers[id] = Viewer(site, reply)
             parts.append(partial(f"g-{id}", viewers[id].snapshot()))
@@ -92,14 +98,14 @@ async def follow(site: Site, asked_id: int, ids: Sequence[int]) -> AsyncIterator
         for id, viewer in list(viewers.items()):
             if viewer.reply.ended.is_set():
                 del viewers[id]
-                parts.append(await _ended(site, id, viewer.reply.message))
+                parts.append(await _ended(site, id, viewer.reply.message, is_plain=is_plain))
             else:
                 parts.append(viewer.changes())
         await asyncio.sleep(max(PACE_S, RENDER_SHARE * (time.monotonic() - began_s)))
     yield message(await _all_ended(site, asked_id)) + message("", "end")
 
 
-async def _ended(site: Site, id: int, reply: Message | None) -> str:
+async def _ended(site: Site, id: int, reply: Message | None, *, is_plain: bool) -> str:
     """A column as it will be on every later page; nothing when it is on none any more."""
     try:
         reply = reply or await site.store.message(id)
@@ -109,7 +115,7 @@ async def _ended(site: Site, id: int, reply: Message | None) -> str:
     n = next((n for n, beside in enumerate(replies, 1) if beside.id == id), None)
     if n is None:
         return ""
-    view = column(site, reply, n, is_leaf=reply.id == leaf)
+    view = column(site, reply, n, is_leaf=reply.id == leaf, is_plain=is_plain)
     html = await asyncio.to_thread(site.html, "_column.html", turn=view)
     return partial(f"m-{id}", html, "outerHTML")
 

@@ -58,6 +58,18 @@ document.addEventListener("keydown", (event) => {
   act();
 });
 
+// Documents: Ctrl+Enter has the model go on, and what was typed last is kept when the page goes.
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+  event.target.form?.querySelector(".on-enter")?.click();
+});
+function keep() {
+  const form = document.querySelector("form[data-save]");
+  if (form) navigator.sendBeacon(form.dataset.save, new FormData(form));
+}
+addEventListener("beforeunload", keep); // before the next page is asked for, where browsers tell
+addEventListener("pagehide", keep);
+
 // Copying. Over plain HTTP to another machine there is no clipboard object: select and copy.
 async function copy(text) {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
@@ -226,6 +238,14 @@ settings?.addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.target.form?.id !== "composer" || event.target.type !== "text") return;
   event.preventDefault();
   event.target.blur();
+});
+settings?.addEventListener("click", ({ target }) => {
+  if (target.matches(".reset")) target.closest(".set").querySelector("[name]").value = "";
+});
+// Changes wait for one another: each is made from what the one before it came to.
+document.addEventListener("htmx:before:request", ({ target, detail }) => {
+  const version = target.closest?.("#tune")?.querySelector("[name=version]");
+  if (version) detail.ctx.request.body.set("version", version.value);
 });
 
 // What the server cannot say itself. The text in the box stays where it is.

@@ -62,22 +62,21 @@ async def tried(trial: Trial) -> Tried:
         async with asyncio.timeout(WALL_S):
             answer, _ = await process.communicate(msgspec.msgpack.encode(trial))
     except TimeoutError:
-        raise _too_much() from None
+        raise _too_much(f"{WALL_S:g} seconds") from None
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.wait()
     if process.returncode:
-        raise _too_much()
+        raise _too_much(f"{CPU_S} seconds of a core or {MEMORY >> 20} MiB")
     found = msgspec.msgpack.decode(answer, type=Tried)
     if found.objection:
         raise Refused(found.objection, kind="template_error")
     return found
 
 
-def _too_much() -> Refused:
-    words = f"the chat template takes more than {CPU_S} seconds or {MEMORY >> 20} MiB"
-    return Refused(words, kind="template_error")
+def _too_much(limit: str) -> Refused:
+    return Refused(f"the chat template takes more than {limit}", kind="template_error")
 
 
 def render(trial: Trial) -> Tried:

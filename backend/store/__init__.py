@@ -1,5 +1,6 @@
 """Conversations, answers of the Responses API, and presets, on disk."""
 
+from corral.backend.store.batches import Batch, BatchRow, Counts
 from corral.backend.store.bundles import Bundle
 from corral.backend.store.columns import MAX_COLUMNS
 from corral.backend.store.drafts import Draft
@@ -27,9 +28,12 @@ from corral.backend.store.tunings import Tuned
 __all__ = [
     "MAX_COLUMNS",
     "PAGE_SIZE",
+    "Batch",
+    "BatchRow",
     "Bundle",
     "Call",
     "Conversation",
+    "Counts",
     "Draft",
     "Figures",
     "Found",

@@ -16,9 +16,7 @@ _REPLIES = (
 )
 
 
-def add(
-    db: sqlite3.Connection, parent_id: int, n: int, model: str
-) -> tuple[Message, ...]:
+def add(db: sqlite3.Connection, parent_id: int, n: int, model: str) -> tuple[Message, ...]:
     """``n`` empty replies to a message, side by side with those that run already; the first that
     runs becomes the leaf. Raises Refused not_found."""
     with transaction(db):

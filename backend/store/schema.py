@@ -220,6 +220,36 @@ MIGRATIONS = (
     """
     ALTER TABLE message ADD COLUMN settings BLOB NOT NULL DEFAULT x'';
     """,
+    # Many prompts with one set of settings; ``messages`` and ``settings`` are JSON.
+    """
+    CREATE TABLE batch (
+        id TEXT PRIMARY KEY,
+        title TEXT NOT NULL,
+        label TEXT NOT NULL,
+        settings BLOB NOT NULL,
+        status TEXT NOT NULL CHECK (status IN ('running', 'stopped', 'done')),
+        error TEXT NOT NULL DEFAULT '',
+        created_s REAL NOT NULL
+    ) STRICT;
+    CREATE TABLE batch_row (
+        batch_id TEXT NOT NULL REFERENCES batch(id) ON DELETE CASCADE,
+        position INTEGER NOT NULL,
+        name TEXT NOT NULL,
+        messages BLOB NOT NULL,
+        status TEXT NOT NULL DEFAULT 'waiting'
+            CHECK (status IN ('waiting', 'running', 'done', 'error')),
+        answer TEXT NOT NULL DEFAULT '',
+        reasoning TEXT NOT NULL DEFAULT '',
+        error TEXT NOT NULL DEFAULT '',
+        is_cut INTEGER NOT NULL DEFAULT 0,
+        n_prompt INTEGER NOT NULL DEFAULT 0,
+        n_cached INTEGER NOT NULL DEFAULT 0,
+        n_generated INTEGER NOT NULL DEFAULT 0,
+        total_ms REAL NOT NULL DEFAULT 0,
+        PRIMARY KEY (batch_id, position)
+    ) STRICT, WITHOUT ROWID;
+    CREATE INDEX batch_row_by_status ON batch_row(batch_id, status, position);
+    """,
 )
 
 

@@ -14,6 +14,7 @@ from msgspec import json
 from msgspec.structs import replace
 
 from corral.backend.store import (
+    batches,
     columns,
     listing,
     notebooks,
@@ -25,6 +26,7 @@ from corral.backend.store import (
     tree,
     tunings,
 )
+from corral.backend.store.batches import Batches
 from corral.backend.store.bundles import Bundles
 from corral.backend.store.database import Database, transaction
 from corral.backend.store.drafts import Drafts
@@ -49,6 +51,7 @@ class Store:
         self._run = self._database.run
         #: What is being written, and what waits to be sent.
         self.drafts = Drafts(self._database)
+        self.batches = Batches(self._database)
         self.queue = Queue(self._database, self._pictures)
         #: Documents, which have no conversation.
         self.notebooks = Notebooks(self._database)
@@ -245,6 +248,7 @@ class Store:
         db.execute("UPDATE message SET status = 'stopped' WHERE status = 'generating'")
         db.execute("UPDATE queued SET is_paused = 1")
         notebooks.prepare(db)
+        batches.sweep(db)
         listing.purge(db)
         pictures.sweep(db, self._pictures)
 

@@ -115,6 +115,7 @@ async def change(request: AnyRequest) -> Response[Any]:
 async def _save(request: AnyRequest, site: Site, form: FormMultiDict, name: str) -> Response[Any]:
     version, is_new = tuning_form.version_of(form), "new" in form
     given = tuning_form.read(form, _own(await _found(site, name)))
+    given = await tuning_form.checked(site, given)
     notice, newest = tuning_form.words_of(given), None
     if not notice:
         try:

@@ -103,7 +103,7 @@ def draw(
         edge = Piece(kind="edge", html=words.format(n=number(n_cached)))
         marks.setdefault(cached_at, []).append(edge)
     if differs_at is not None and differs_at < len(found.tokens):
-        differs = Piece(kind="differs", html=_("not as in the turn before from here on"))
+        differs = Piece(kind="differs", html=_("as in the turn before up to here"))
         marks.setdefault(found.place(differs_at), []).append(differs)
     for place, n in zip(found.prompt.places, found.pictures, strict=True):
         picture = Piece(kind="picture", html=_picture(n), is_cached=place < cached_at)

@@ -16,6 +16,7 @@ from corral.frontend.instruments import speed
 from corral.frontend.site import Site
 from corral.frontend.tools.frame import tool_page
 from corral.frontend.tools.plot import Plot, plots
+from corral.frontend.views import status
 from corral.frontend.wire import LOOK, AnyRequest, page, site_of
 from corral.frontend.words import _, later, ngettext, number
 
@@ -73,6 +74,14 @@ class Group(Struct, frozen=True):
     facts: tuple[Fact, ...]
 
 
+class Replying(Struct, frozen=True):
+    """A reply that is being written in a conversation, and what it does."""
+
+    id: int
+    conversation_id: str
+    doing: str
+
+
 class Status(Struct, frozen=True, kw_only=True):
     """The status page. ``percent`` of loading, None when it is not; ``is_still``: the page does
     not ask again."""
@@ -81,6 +90,7 @@ class Status(Struct, frozen=True, kw_only=True):
     percent: int | None
     failure: str
     slots: tuple[Slot, ...]
+    replies: tuple[Replying, ...]
     load: str
     groups: tuple[Group, ...]
     plots: tuple[Plot, ...]
@@ -115,6 +125,10 @@ def look(site: Site, *, is_still: bool = False) -> Status:
         percent=round(service.load_progress * 100) if state == "loading" else None,
         failure=service.failure,
         slots=() if snapshot is None else slots(snapshot.slots, info),
+        replies=tuple(
+            Replying(r.id, r.message.conversation_id, status(r, service).text or _("Writing"))
+            for r in site.live.all
+        ),
         load="" if snapshot is None else load(snapshot, service.settings.max_queue),
         groups=tuple(group for group in groups if group.facts),
         plots=plots(site.history.samples, time.monotonic()),

@@ -1,7 +1,7 @@
 """The application with the fake engine, in this loop."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import httpx
@@ -44,6 +44,12 @@ async def open_client(settings: Settings) -> AsyncIterator[Client]:
 
 
 @pytest.fixture
+def client_of() -> Callable[[Settings], AsyncIterator[Client]]:
+    """Opens clients with other settings."""
+    return open_client
+
+
+@pytest.fixture
 async def client(tmp_path: Path) -> AsyncIterator[Client]:
     async for client in open_client(Settings(fake=True, data_dir=tmp_path, n_ctx=1024)):
         yield client
@@ -52,5 +58,17 @@ async def client(tmp_path: Path) -> AsyncIterator[Client]:
 @pytest.fixture
 async def locked(tmp_path: Path) -> AsyncIterator[Client]:
     settings = Settings(fake=True, data_dir=tmp_path, n_ctx=1024, api_keys=("sesame",))
+    async for client in open_client(settings):
+        yield client
+
+
+@pytest.fixture
+async def thinking(tmp_path: Path) -> AsyncIterator[Client]:
+    """A server whose model can be told not to reason."""
+    template = (
+        "{% for m in messages %}{{ m.content }}{% endfor %}"
+        "{% if enable_thinking is false %}<think></think>{% endif %}"
+    )
+    settings = Settings(fake=True, data_dir=tmp_path, n_ctx=1024, chat_template=template)
     async for client in open_client(settings):
         yield client

@@ -18,7 +18,7 @@ SCHEMA = """{"type": "object",
  "properties": {
    "a": {"anyOf": [{"type": "string"},
       {"not": {}}]},
-   "b \\"c": [[1, {"d": 2}], 3]
+   "b \\"c": [[1, {"d": 2}], 3, 4]
  }}"""
 
 
@@ -35,6 +35,7 @@ SCHEMA = """{"type": "object",
         ('properties.b "c', Place(5, 4)),
         ('properties.b "c[0][1].d', Place(5, 19)),
         ('properties.b "c[1]', Place(5, 29)),
+        ('properties.b "c[2]', Place(5, 32)),
         ("properties.z", Place()),
     ],
 )

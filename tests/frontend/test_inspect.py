@@ -131,7 +131,7 @@ async def test_where_it_leaves_the_turn_before_is_said_and_marked(client: Client
     page = html.unescape((await client.get("/inspect/5")).text)
     said = re.search(r"The first (\d+) tokens are those of the turn before; then (.*?)</p>", page)
     assert said and "here is “changed" in said[2] and "there was “one" in said[2]
-    drawn_before = page.split('<pre class="prompt"')[1].split("not as in the turn before")[0]
+    drawn_before = page.split('<pre class="prompt"')[1].split("as in the turn before up to here")[0]
     assert drawn_before.count("<|im_start|>") == 1, "the mark stands before the first change"
 
 

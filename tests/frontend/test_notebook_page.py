@@ -172,7 +172,7 @@ async def test_what_cannot_begin_says_why(pad: Pad, more: dict[str, str], words:
 
 
 async def test_a_refusal_of_the_engine_is_shown_and_the_text_is_as_it_was(pad: Pad) -> None:
-    text = await pad.written("x{predict}", grammar="root ::=")
+    text = await pad.written("x{predict}", grammar='root ::= "a')
     assert text == "x{predict}"
     page = (await pad.client.get(pad.path)).text
     assert 'role="alert">' in page and "grammar" in page

@@ -1,5 +1,6 @@
 """How likely the tokens of a reply were, and replies that go on from another one."""
 
+import html
 import math
 import re
 import sys
@@ -148,6 +149,50 @@ async def test_a_long_answer_has_pages(client: Client) -> None:
     assert (await client.get("/probabilities/1")).status_code == 400
 
 
+#: A template that shows the reasoning of the last reply only.
+THINKS = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.reasoning_content and loop.last %}<think>{{ m.reasoning_content }}</think>{% endif %}"
+    "{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+async def test_what_goes_on_behind_reasoning_keeps_it(tmp_path: Path) -> None:
+    settings = Settings(fake=True, data_dir=tmp_path, n_ctx=1024, chat_template=THINKS)
+    async for client in conftest().open_client(settings):
+        client.cookies.set("probabilities", "on")
+        # The fake says what it is told.
+        await act(client, "/c", text="<think>why</think>yes")
+        store = client.app.state.site.store
+        first = await store.message(2)
+        assert (first.reasoning, first.content) == ("why", "yes")
+        within = await client.get("/probabilities/2/8")
+        assert "not in the text" in within.text and 'name="pick"' not in within.text
+        pick = re.search(r'value="(\d+\.\d+)"', (await client.get("/probabilities/2/19")).text)
+        assert pick
+        await act(client, "/m/2/alternative", pick=pick[1], version=1)
+        made, kept = await store.message(3), await traces.kept(store, 3)
+        assert made.reasoning == "why" and made.content[0] == "y" and made.content != "yes"
+        assert kept is not None
+        assert kept.sent.prompt.text.endswith(f"<think>why</think>{made.content[:2]}")
+
+
+async def test_reasoning_that_is_left_out_later_is_where_prompts_part(tmp_path: Path) -> None:
+    settings = Settings(fake=True, data_dir=tmp_path, n_ctx=1024, chat_template=THINKS)
+    async for client in conftest().open_client(settings):
+        path = await act(client, "/c", text="<think>why</think>yes")
+        await act(client, f"{path}/messages", text="two")
+        page = html.unescape((await client.get("/inspect/4")).text)
+        assert re.search(r"its prompt and 0 of the \d+ tokens of its answer\. Then here", page)
+        assert "Then here is “yes<|im_end|>" in page and "there was “<think>why" in page
+
+
+def conftest() -> Any:
+    """The module that pytest has loaded beside this one."""
+    return sys.modules[f"{__name__.rpartition('.')[0]}.conftest".lstrip(".")]
+
+
 @pytest.mark.model
 async def test_the_real_model_goes_on_from_exactly_that_text(tmp_path: Path) -> None:
     model = embedded_model()
@@ -155,9 +200,7 @@ async def test_the_real_model_goes_on_from_exactly_that_text(tmp_path: Path) -> 
     settings = Settings(
         model=model, n_ctx=1024, n_threads=1, data_dir=tmp_path, temperature=0, max_tokens=16
     )
-    # The module that pytest has loaded beside this one.
-    open_client = sys.modules[f"{__name__.rpartition('.')[0]}.conftest".lstrip(".")].open_client
-    async for client in open_client(settings):
+    async for client in conftest().open_client(settings):
         client.cookies.set("probabilities", "on")
         await act(client, "/c", text="Name the capital of France in one short sentence.")
         store = client.app.state.site.store

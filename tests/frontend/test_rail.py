@@ -171,6 +171,19 @@ async def test_a_deleted_conversation_comes_back(client: Client) -> None:
     assert f'action="{path}/restore"' not in (await client.get(gone.headers["location"])).text
 
 
+async def test_what_was_deleted_is_listed_and_deleted_for_good(client: Client) -> None:
+    path = await begin(client, "one <i> two")
+    await client.post(f"{path}/forget", follow_redirects=False)
+    assert (await client.get(path)).status_code == 200
+    assert "There is none" in (await client.get("/deleted")).text
+    await client.post(f"{path}/delete", follow_redirects=False)
+    page = (await client.get("/deleted")).text
+    assert "one &lt;i&gt; two" in page and f'action="{path}/restore"' in page and "Today" in page
+    await client.post(f"{path}/forget", follow_redirects=False)
+    assert "There is none" in (await client.get("/deleted")).text
+    assert (await client.post(f"{path}/restore")).status_code == 404
+
+
 async def test_the_script_of_another_page_hears_of_a_deletion_in_place(client: Client) -> None:
     path, other = await begin(client, "one"), await begin(client, "two")
     answer = await client.post(f"{path}/delete", headers=on(other))

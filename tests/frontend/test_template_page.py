@@ -4,6 +4,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 import pytest
+from litestar.datastructures import FormMultiDict
 
 from corral.backend.chat.trial import Trial, tried
 from corral.backend.chat.types import ChatRequest, Message, Written
@@ -87,9 +88,21 @@ async def test_its_objections_are_told_in_its_words(source: str, words: str) -> 
     ],
     ids=["for ever", "all memory"],
 )
-async def test_one_that_takes_too_much_is_ended(source: str) -> None:
-    with pytest.raises(CorralError, match="the chat template"):
+async def test_one_that_takes_too_much_is_ended(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Busy cores are no reason to end it early, and its own limits end it on idle ones.
+    monkeypatch.setattr("corral.backend.chat.trial.WALL_S", 100.0)
+    with pytest.raises(CorralError, match="more than 3 seconds of a core|MemoryError"):
         await tried(trial(source))
+
+
+async def test_one_that_waits_for_a_core_too_long_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("corral.backend.chat.trial.WALL_S", 0.0)
+    with pytest.raises(Refused, match="takes more than 0 seconds"):
+        await tried(trial("a"))
 
 
 # --- the form -------------------------------------------------------------------------------------
@@ -140,6 +153,13 @@ def test_buttons_add_and_remove_messages_and_put_the_template_back() -> None:
     assert template.changed(two, "remove-0").rows == two.rows[1:]
     assert template.changed(two, "remove-9") == two and template.changed(two, "remove-x") == two
     assert two.is_changed and not template.changed(two, "reset").is_changed
+
+
+@pytest.mark.parametrize("own", ["a\r\nb", "a\rb", "a\nb\n"])
+def test_a_template_that_only_lost_its_line_ends_is_the_models(own: str) -> None:
+    sent = FormMultiDict([("source", "a\r\nb")])
+    assert not template.of_form(sent, own).is_changed
+    assert template.of_form(FormMultiDict([("source", "a\r\n b")]), own).is_changed
 
 
 # --- over HTTP ------------------------------------------------------------------------------------

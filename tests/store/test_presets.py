@@ -72,3 +72,34 @@ async def test_a_deleted_preset_is_gone(kept: Presets) -> None:
         with pytest.raises(Refused) as refused:
             await work
         assert refused.value.kind == "not_found"
+
+
+async def test_one_that_was_set_aside_comes_back_at_a_version_of_its_own(kept: Presets) -> None:
+    await kept.put("a", b"1")
+    with pytest.raises(Refused):
+        await kept.set_aside("a", version=2)
+    await kept.set_aside("a", version=1)
+    assert await kept.list() == []
+    back = await kept.bring_back("a")
+    # Not 1: a page from before the deletion is behind.
+    assert (back.body, back.version) == (b"1", 2)
+    with pytest.raises(Refused) as refused:
+        await kept.bring_back("a")
+    assert refused.value.wire.status == 409
+
+
+async def test_one_that_was_forgotten_or_replaced_meanwhile_does_not_come_back(
+    kept: Presets,
+) -> None:
+    await kept.put("a", b"1")
+    await kept.delete("a")
+    with pytest.raises(Refused) as refused:
+        await kept.bring_back("a")
+    assert refused.value.wire.status == 404
+    await kept.put("a", b"2")
+    await kept.set_aside("a")
+    await kept.put("a", b"3")
+    with pytest.raises(Refused) as refused:
+        await kept.bring_back("a")
+    assert refused.value.wire.status == 409
+    assert (await kept.get("a")).body == b"3"
