@@ -150,13 +150,16 @@ def begun(asked: ChatRequest, said: PresetSettings) -> ChatRequest:
     """A conversation with a system message where it has none, and the beginning of the answer
     where the model's turn comes."""
     messages = list(asked.messages)
+    places = [asked.place(i) for i in range(len(messages))]
     begins = said.prefix and _is_models_turn(asked)
     if said.system and not any(message.role in _SYSTEM for message in messages):
         messages.insert(0, Message(role="system", content=said.system))
-    if not begins:
-        return replace(asked, messages=tuple(messages))
-    messages.append(Message(role="assistant", content=said.prefix))
-    return replace(asked, messages=tuple(messages), continue_final=True)
+        places.insert(0, "preset.system")
+    if begins:
+        messages.append(Message(role="assistant", content=said.prefix))
+        places.append("preset.prefix")
+        asked = replace(asked, continue_final=True)
+    return replace(asked, messages=tuple(messages), places=tuple(places))
 
 
 def applied(

@@ -1,7 +1,9 @@
 """Conversations made ready for the model that answers: by which template, with what defaults."""
 
+import asyncio
 import json
 import logging
+import re
 from typing import Any
 
 import msgspec
@@ -21,6 +23,7 @@ from corral.backend.values_chat import FORMATS
 
 log = logging.getLogger("corral")
 
+_NUMBER = re.compile(r"messages\[(\d+)\]")
 #: Roles that may be part of a control token: no others are written without a template.
 _ROLES = frozenset(("system", "developer", "user", "assistant", "tool", "function"))
 
@@ -31,6 +34,8 @@ class Prompting:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._models: dict[tuple[str, bool], ChatModel] = {}
+        #: Each is a process that may take as much as it is allowed to.
+        self._trials = asyncio.Semaphore(2)
         name = settings.chat_template
         #: The format that llama.cpp writes; empty: templates are rendered.
         self._format = name if name in FORMATS and name != "chatml" else ""
@@ -87,16 +92,16 @@ class Prompting:
         info = engine.info
         if info is None:
             raise engine.refusal()
-        return await tried(
-            Trial(
-                source=source,
-                bos_token=info.bos_token,
-                eos_token=info.eos_token,
-                controls=info.special_tokens,
-                options=self._options(),
-                request=request,
-            )
+        trial = Trial(
+            source=source,
+            bos_token=info.bos_token,
+            eos_token=info.eos_token,
+            controls=info.special_tokens,
+            options=self._options(),
+            request=request,
         )
+        async with self._trials:
+            return await tried(trial)
 
     def _defaults(self) -> dict[str, Any]:
         """The template's variables that flags set."""
@@ -131,14 +136,19 @@ class Prompting:
             raise _needs_jinja("chat_template_kwargs")
         goes_on = model.goes_on(request)
         places = Places(len(request.sources))
-        messages = [_plain(m, f"messages[{i}]", places) for i, m in enumerate(request.messages)]
+        messages = [_plain(m, request.place(i), places) for i, m in enumerate(request.messages)]
         args = {
             "template": self._format or model.template.source,
             "messages": messages,
             "add_generation_prompt": request.add_generation_prompt and not goes_on,
             "continue_final": goes_on,
         }
-        return places.find(msgspec.convert(await engine.call("format_chat", args), Written))
+        try:
+            written = await engine.call("format_chat", args)
+        except Refused as error:
+            error.message = _NUMBER.sub(lambda n: request.place(int(n[1])), error.message)
+            raise
+        return places.find(msgspec.convert(written, Written))
 
 
 def _plain(message: Message, at: str, places: Places) -> tuple[str, str]:

@@ -2,7 +2,6 @@
 message that begins with "must" where the rule can be said in a few words.
 """
 
-import json
 import math
 import re
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 from corral.backend import samplers as known
 from corral.backend.errors import Refused
+from corral.backend.jsonvalue import value_of
 
 _LEVELS = ("error", "error", "warning", "info", "debug", "debug")
 _BIAS = re.compile(r"(\d{1,10})([+-])(inf|\d+\.?\d*|\.\d+)")
@@ -139,8 +139,8 @@ def breaker(text: str) -> tuple[str, ...]:
 def json_schema(text: str) -> str:
     """A JSON Schema, which is an object; what is in it is checked before the model loads."""
     try:
-        schema = json.loads(text)
-    except (ValueError, RecursionError):
+        schema = value_of(text)
+    except ValueError:
         raise ValueError("must be a JSON Schema: it is not JSON") from None
     if not isinstance(schema, dict):
         raise ValueError("must be a JSON Schema, which is an object")

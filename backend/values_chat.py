@@ -1,7 +1,8 @@
 """What the text of a chat's settings may be; see ``values``."""
 
-import json
 from typing import Literal, TypeAlias
+
+from corral.backend.jsonvalue import value_of
 
 #: Whether the model is to reason; auto: as its template has it.
 Reasoning: TypeAlias = Literal["auto", "on", "off"]
@@ -33,8 +34,8 @@ def chat_template(text: str) -> str:
 def variables(text: str) -> str:
     """A JSON object; whether it is one that templates can be given shows here."""
     try:
-        found = json.loads(text or "{}")
-    except (ValueError, RecursionError):
+        found = value_of(text or "{}")
+    except ValueError:
         raise ValueError("must be a JSON object: it is not JSON") from None
     if not isinstance(found, dict):
         raise ValueError("must be a JSON object")

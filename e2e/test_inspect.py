@@ -194,12 +194,13 @@ def test_the_bar_has_three_parts_and_the_gauge_warns(server: Server, visitor: Vi
     server.control(hold="prefill")
     say(page, "and a part that nobody has read yet " * 30)
     bar = page.locator(".turn svg.reads")
-    expect(bar).to_be_visible()
+    expect(bar.locator(".read")).not_to_have_attribute("width", "0")
     parts = [float(bar.locator(f".{name}").get_attribute("width") or 0) for name in PARTS]
     assert all(part > 0 for part in parts) and parts[0] + parts[1] < parts[2], parts
     colours = bar.locator("rect").evaluate_all("(all) => all.map((e) => getComputedStyle(e).fill)")
     assert len(set(colours)) == 3
-    expect(page.get_by_role("progressbar")).to_have_accessible_name(re.compile(r"\([\d,]+ cached\)"))
+    cached = re.compile(r"\([\d,]+ cached\)")
+    expect(page.get_by_role("progressbar")).to_have_accessible_name(cached)
     server.control(hold=None)
     finished(page)
     expect(page.get_by_text("nearly full")).to_be_visible()

@@ -26,7 +26,7 @@ def test_enter_queues_while_a_reply_runs_and_breaks_lines_with_shift(
     server.control(hold="decode", after=2)
     page.keyboard.press("Enter")
     expect(page.locator(".user > .user")).to_have_text("one\ntwo")
-    expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    expect(page.get_by_role("button", name="Stop", exact=True)).to_be_visible()
     box.fill("the next one")
     page.keyboard.press("Enter")
     expect(page.get_by_role("article", name="Queued message 1 of 1")).to_be_visible()

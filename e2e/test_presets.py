@@ -91,6 +91,7 @@ def test_settings_go_with_the_first_message_and_are_kept_as_they_are_changed(
     expect(field(page, "top_k")).to_have_value("")
     expect(field(page, "top_k")).to_have_attribute("placeholder", "40")
     expect(origin(page, "top_k")).to_contain_text("preset precise")
+    expect(page.locator("#tune-head [name=version]")).to_have_value("6")
     say(page, "Again")
     finished(page)
     assert asked[-1].params == Params(

@@ -1,6 +1,7 @@
 """The list of conversations: found while typing, changed in place, deleted and brought back."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,8 @@ import pytest
 from e2e_kit import DESKTOP, PHONE, Server, Visitor, finished, say
 from playwright.sync_api import Page, expect
 from test_looks import assert_accessible
+
+from corral.backend.store import PAGE_SIZE
 
 
 def begun(page: Page, server: Server, text: str) -> str:
@@ -103,6 +106,24 @@ def test_a_tab_that_is_behind_cannot_rename(server: Server, visitor: Visitor) ->
     expect(one.get_by_role("heading", level=1)).to_have_text("Named twice")
     one.reload()
     expect(one.get_by_role("heading", level=1)).to_have_text("Named twice")
+
+
+def test_more_of_the_list_comes_in_its_place(own_server: Callable[..., Server], page: Page) -> None:
+    server = own_server(n_ctx=2048)
+    store = server.app.state.site.store
+    for n in range(2 * PAGE_SIZE + 1):
+        server.run(store.create(f"Number {n:03}"))
+    page.goto(server.url)
+    rows = page.locator("#rows li > a")
+    expect(rows).to_have_count(PAGE_SIZE)
+    for n_rows in (2 * PAGE_SIZE, 2 * PAGE_SIZE + 1):
+        page.get_by_role("link", name="Show more").click()
+        expect(rows).to_have_count(n_rows)
+    # The keyboard goes on with the first of what came.
+    expect(rows.last).to_be_focused()
+    assert rows.all_inner_texts() == [f"Number {n:03}" for n in reversed(range(n_rows))]
+    expect(page.locator("#rows .day")).to_have_text(["Today"])
+    expect(page.get_by_role("link", name="Show more")).to_have_count(0)
 
 
 def test_all_of_it_works_without_script(server: Server, visitor: Visitor, page: Page) -> None:

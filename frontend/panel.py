@@ -1,6 +1,6 @@
 """What the fields of settings show: what was typed, what counts, and where that comes from."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -64,7 +64,8 @@ class Chip(Struct, frozen=True, kw_only=True):
 
 class Panel(Struct, frozen=True, kw_only=True):
     """The settings of a chat. ``id`` is empty for one that has not begun: its fields go along with
-    the first message. ``newest``: the version there is, when the page's is behind it."""
+    the first message. ``newest``: the version there is, when the page's is behind it. ``of``: that
+    of its preset, 0 when it has none that can be changed."""
 
     id: str
     version: int
@@ -75,6 +76,7 @@ class Panel(Struct, frozen=True, kw_only=True):
     chip: Chip
     notice: str = ""
     newest: int | None = None
+    of: int = 0
 
 
 async def of_chat(
@@ -99,16 +101,18 @@ async def of_chat(
         preset = await tuning.preset_of(site, name) if name else None
     except Refused as error:
         lost = error.message
+    kept = await site.presets.list()
     return Panel(
         id=conversation_id or "",
         version=version,
         sections=sections(given, site.service, preset, name),
         preset=name,
-        presets=await _presets(site, name, is_lost=bool(lost)),
+        presets=_presets([each.name for each in kept], name, is_lost=bool(lost)),
         preset_error=lost,
         chip=chip(given.own, name),
         notice=notice,
         newest=newest,
+        of=next((each.version for each in kept if each.name == name), 0),
     )
 
 
@@ -127,10 +131,9 @@ def set_fields(own: PresetSettings) -> tuple[str, ...]:
     return tuple(n for n in own.__struct_fields__ if getattr(own, n) is not None)
 
 
-async def _presets(site: Site, chosen: str, *, is_lost: bool) -> tuple[Option, ...]:
-    names = [*BUILT_INS, *(preset.name for preset in await site.presets.list())]
+def _presets(kept: Sequence[str], chosen: str, *, is_lost: bool) -> tuple[Option, ...]:
     options = [Option("", _("No preset"), not chosen)]
-    options += [Option(name, name, name == chosen) for name in names]
+    options += [Option(name, name, name == chosen) for name in (*BUILT_INS, *kept)]
     if is_lost:
         options.append(Option(chosen, _("{name} (deleted)").format(name=chosen), True))
     return tuple(options)

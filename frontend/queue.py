@@ -40,7 +40,7 @@ async def go_on(site: Site, reply: Reply) -> None:
     id = reply.message.conversation_id
     is_well = reply.message.outcome.status == "done" and (reply.request.n or 1) == 1
     async with site.live.starting:
-        if site.live.is_closing:
+        if not is_well or site.live.is_closing:
             await site.store.queue.pause(id, is_paused=True)
             return
         waiting = await site.store.queue.list(id)

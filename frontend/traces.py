@@ -87,13 +87,13 @@ async def keep(store: Store, reply: Reply) -> None:
     if not isinstance(generation, Generation) or not isinstance(generation.written, Written):
         return
     prompt, effective = generation.written, generation.effective
-    # Their keys are made of all of the pictures.
-    sent = await asyncio.to_thread(_sent, prompt, reply.request, effective)
-    said = msgpack.encode(_said(reply)) if reply.phase == "ended" else b""
     try:
+        # A picture's key is made of all of it, which takes a while.
+        sent = await asyncio.to_thread(_sent, prompt, reply.request, effective)
+        said = msgpack.encode(_said(reply)) if reply.phase == "ended" else b""
         await store.keep_trace(reply.id, Trace(sent=sent, said=said))
-    except Broken as error:
-        log.warning("how reply %d was made is not kept: %s", reply.id, error.message)
+    except (Broken, ValueError, TypeError) as error:  # what cannot be written
+        log.warning("how reply %d was made is not kept: %s", reply.id, error)
 
 
 def _sent(prompt: Written, request: ChatRequest, effective: Effective) -> bytes:

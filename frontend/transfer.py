@@ -96,7 +96,7 @@ async def bring(request: AnyRequest) -> Response[str]:
     chats = ngettext("{n} conversation", "{n} conversations", len(brought))
     said = ngettext("{n} message", "{n} messages", n)
     counted = [chats.format(n=number(len(brought))), said.format(n=number(n))]
-    left = [f"{number(count)} {what}" for what, count in bundler.left_out.items() if count]
+    left = [f"{what} ({number(count)})" for what, count in bundler.left_out.items() if count]
     view = Transfer(
         limit=_limit(request),
         done=_("Brought in: {what}").format(what=", ".join(counted)),

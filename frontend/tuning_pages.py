@@ -43,8 +43,11 @@ async def tune(request: AnyRequest, conversation_id: FromPath[str]) -> Response[
     version, notice, newest = version_of(form), words_of(given), None
     if not notice:
         try:
-            own = await _as_preset(site, form, given.own) if form.get("do") else given.own
-            await site.store.tune(conversation_id, version, tuning.encode(own))
+            kept = await site.store.tune(conversation_id, version, tuning.encode(given.own))
+            version = kept.version
+            if form.get("do"):
+                own = await _as_preset(site, form, given.own)
+                await site.store.tune(conversation_id, version, tuning.encode(own))
         except Refused as error:
             newest = (await site.store.tuning(conversation_id)).version
             newest = newest if error.param == "version" else None
@@ -64,16 +67,21 @@ async def tune(request: AnyRequest, conversation_id: FromPath[str]) -> Response[
 
 
 async def _as_preset(site: Site, form: FormMultiDict, own: Own) -> Own:
-    """Keeps what a chat comes to as a preset, and returns settings that name it. Raises Refused."""
-    name = str(form.get("keep_as", "")).strip()
+    """Keeps what a chat comes to as a preset, a new one or the one that it has, and returns
+    settings that name it. Raises Refused."""
+    is_new, name, version = form.get("do") == "keep", own.preset or "", str(form.get("of", ""))
+    words = _("The preset {name} was changed elsewhere meanwhile; keep these under another name")
+    if is_new:
+        name, version = str(form.get("keep_as", "")).strip(), "0"
+        words = _("There is a preset {name} already; choose another name")
     presets.check_name(name)
     presets.refuse_built_in(name)
     merged = (await tuning.in_force(site, own)).merged()
     try:
-        await site.presets.put(name, tuning.encode(merged), version=0)
+        number = int(version) if version.isdecimal() else 0
+        await site.presets.put(name, tuning.encode(merged), version=number)
     except Refused:
-        words = _("There is a preset {name} already; choose another name").format(name=name)
-        raise Refused(words, kind="conflict", param="keep_as") from None
+        raise Refused(words.format(name=name), kind="conflict", param="keep_as") from None
     return Own(
         preset=name, enable_thinking=own.enable_thinking, thinking_budget=own.thinking_budget
     )

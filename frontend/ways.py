@@ -11,6 +11,7 @@ from litestar.response import Stream
 
 from corral.backend.errors import Refused
 from corral.backend.store import MAX_COLUMNS, Message
+from corral.frontend import views
 from corral.frontend.actions import end_all
 from corral.frontend.asked import wanted
 from corral.frontend.branching import again, at_rest, shown
@@ -136,11 +137,13 @@ async def _all_ended(site: Site, asked_id: int) -> str:
     if not replies or site.live.running_in(id) is not None:
         return ""
     view = columns_turn(site, replies, messages[-1])
+    waiting = await site.store.queue.list(id)
     crow = site.html("_crow.html", composer=composer(site, current, messages, None))
     words = ngettext("%(num)d answer finished", "%(num)d answers finished", len(replies))
     return "".join(
         [
             partial(f"w-{asked_id}-head", site.html("_columns_head.html", turn=view)),
+            partial("queue", site.html("_queue.html", queue=views.waiting(waiting))),
             partial("crow", crow),
             partial("announce", words % {"num": len(replies)}),
         ]

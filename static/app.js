@@ -33,9 +33,7 @@ function step(by) {
   (next ?? (by > 0 ? byId("prompt") : null))?.focus();
 }
 function find() {
-  byId("find").focus();
-  if (document.activeElement === byId("find")) return;
-  byId("rail").showPopover();
+  if (!byId("find").checkVisibility()) byId("rail").showPopover();
   byId("find").focus();
 }
 document.addEventListener("keydown", (event) => {

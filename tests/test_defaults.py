@@ -4,7 +4,7 @@ import pytest
 
 from corral.backend.chat.types import Params
 from corral.backend.commandline import parse
-from corral.backend.defaults import effective, settled
+from corral.backend.defaults import default, effective, settled
 from corral.backend.engine.messages import SAMPLERS, Constraint, Sampling
 from corral.backend.settings import Settings
 
@@ -96,3 +96,10 @@ def test_the_place_of_a_constraint_goes_with_it() -> None:
         assert settled(request, preset) == expected
     unplaced = settled(Params(constraint=own), preset)
     assert (unplaced.constraint, unplaced.constraint_at) == (own, None)
+
+
+def test_a_default_says_where_it_comes_from() -> None:
+    assert default("temperature", Settings(), RECOMMENDED) == (0.3, "model")
+    assert default("top_p", Settings(), RECOMMENDED) == (0.95, "server")
+    given = parse(["--temp", "0.8"], {})
+    assert default("temperature", given, RECOMMENDED) == (0.8, "server")

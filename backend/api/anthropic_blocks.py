@@ -16,15 +16,19 @@ from corral.backend.errors import Refused
 
 def to_messages(
     system: str | Sequence[dict[str, Any]] | None, messages: Sequence[dict[str, Any]]
-) -> tuple[Message, ...]:
-    """The conversation. Raises ``Refused`` naming the place for what is malformed or not built."""
+) -> tuple[tuple[Message, ...], tuple[str, ...]]:
+    """The conversation, and what the client calls each message of it. Raises ``Refused`` naming
+    the place for what is malformed or not built."""
     said: list[Message] = []
+    places: list[str] = []
     if system is not None:
         text = system if isinstance(system, str) else _texts(system, "system")
         said.append(Message(role="system", content=text))
+        places.append("system")
     for i, given in enumerate(messages):
         said += _message(given, f"messages[{i}]")
-    return tuple(said)
+        places += [f"messages[{i}]"] * (len(said) - len(places))
+    return tuple(said), tuple(places)
 
 
 def _expected(at: str, what: str) -> Refused:

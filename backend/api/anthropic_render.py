@@ -24,6 +24,7 @@ from corral.backend.chat.types import (
     Timings,
 )
 from corral.backend.errors import CorralError
+from corral.backend.jsonvalue import whole_characters
 
 
 class MessageStart(Struct, frozen=True, kw_only=True):
@@ -125,7 +126,8 @@ def _whole(block: Block) -> dict[str, Any] | None:
         case "call":
             try:
                 given = json.loads(block.text or "{}")
-            except ValueError:
+                given = whole_characters(given) if "\\u" in block.text else given
+            except (ValueError, RecursionError):
                 return None
             return {"type": "tool_use", "id": block.call_id, "name": block.name, "input": given}
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from corral.backend.answer_settings import MAX_STOPS, StopText
 from corral.backend.api.anthropic_blocks import to_messages
-from corral.backend.api.calling import Calling, calling
+from corral.backend.api.calling import Calling, Names, calling
 from corral.backend.api.generation import GenerationBody, unsupported
 from corral.backend.api.renamed import renamed, variables
 from corral.backend.api.timings import WireTimings
@@ -59,6 +59,7 @@ _MESSAGE = {
     },
 }
 _TOOL = {"required": ["name", "input_schema"], "properties": {"name": {"type": "string"}}}
+_NAMES = Names(nested="", schema="input_schema")
 Block = Annotated[dict[str, Any], Meta(extra_json_schema=_TEXT_BLOCK)]
 Turn = Annotated[dict[str, Any], Meta(extra_json_schema=_MESSAGE)]
 Tool = Annotated[dict[str, Any], Meta(extra_json_schema=_TOOL)]
@@ -110,8 +111,10 @@ class CountBody(GenerationBody, kw_only=True):
         for name in ("mcp_servers", "container", "context_management"):
             if getattr(self, name):
                 raise unsupported(name, "leave it out")
+        messages, places = self._conversation()
         return self._calling().request(
-            messages=self._conversation(),
+            messages=messages,
+            places=places,
             params=self.settings(n_vocab),
             model=self.model,
             template_kwargs=self._template_kwargs(),
@@ -128,12 +131,12 @@ class CountBody(GenerationBody, kw_only=True):
         """The settings of the answer; there is none here."""
         return Params()
 
-    def _conversation(self) -> tuple[Message, ...]:
-        messages = to_messages(self.system, self.messages)
+    def _conversation(self) -> tuple[tuple[Message, ...], tuple[str, ...]]:
+        messages, places = to_messages(self.system, self.messages)
         if messages and messages[-1].role == "assistant":
             at = f"messages[{len(self.messages) - 1}]"
             raise unsupported(at, "continuing a last message of the assistant")
-        return messages
+        return messages, places
 
     def _calling(self) -> Calling:
         """The tools in the shape they have in a chat request."""
@@ -155,7 +158,7 @@ class CountBody(GenerationBody, kw_only=True):
                     raise Refused(f"{at}: expected `{kind.__name__}`", param=at)
         tools = [{"type": "function", "function": _function(tool)} for tool in self.tools or ()]
         one = asked.get("disable_parallel_tool_use")
-        return calling(tools, choice, None if one is None else not one, nested="")
+        return calling(tools, choice, None if one is None else not one, names=_NAMES)
 
     def _template_kwargs(self) -> dict[str, Any]:
         """Variables for the template; those named outright win."""

@@ -16,6 +16,19 @@ MAX_TOOLS = 512
 _NAME = re.compile(r"[\w.:/-]{1,128}")
 
 
+class Names(Struct, frozen=True, kw_only=True):
+    """What a client calls the list of its tools, the member in which a tool has its own (empty:
+    none), that of the arguments' schema, and the choice."""
+
+    tools: str = "tools"
+    nested: str = "function"
+    schema: str = "parameters"
+    choice: str = "tool_choice"
+
+
+NAMES = Names()
+
+
 class Calling(Struct, frozen=True, kw_only=True):
     """What may be called. ``name``: the one tool that must be (``choice`` is then required)."""
 
@@ -25,7 +38,7 @@ class Calling(Struct, frozen=True, kw_only=True):
     parallel: bool | None = None
 
     def request(self, messages: Sequence[Message], **members: Any) -> ChatRequest:
-        """A chat request that may call them."""
+        """A chat request that may call them; ``members`` are others of it."""
         numbered, sources = gathered(messages)
         return ChatRequest(
             messages=numbered,
@@ -43,28 +56,29 @@ def calling(
     choice: Any = None,
     parallel: bool | None = None,
     *,
-    nested: str = "function",
+    names: Names = NAMES,
 ) -> Calling:
     """Chat tools (``{"type": "function", "function": {…}}``) and OpenAI's ``tool_choice``.
 
-    ``nested`` is where the client has a tool's members, empty for the tool itself: for the names
-    in messages. Raises ``Refused`` naming the field.
+    ``names`` are the client's words. Raises ``Refused`` naming the field.
     """
+    all_at, choice_at = names.tools, names.choice
     if len(tools or ()) > MAX_TOOLS:
-        raise Refused(f"tools: {len(tools or ())} are more than {MAX_TOOLS}", param="tools")
-    made = tuple(_tool(tool, f"tools[{i}]", nested) for i, tool in enumerate(tools or ()))
-    names = [tool.name for tool in made]
-    for i, name in enumerate(names):
-        if name in names[:i]:
-            at = ".".join(filter(None, (f"tools[{i}]", nested, "name")))
-            raise Refused(f"{at}: there are two tools {name!r}", param=at)
-    mode, named = _choice(choice)
+        raise Refused(f"{all_at}: {len(tools or ())} are more than {MAX_TOOLS}", param=all_at)
+    made = tuple(_tool(tool, f"{all_at}[{i}]", names) for i, tool in enumerate(tools or ()))
+    known = [tool.name for tool in made]
+    for i, name in enumerate(known):
+        if name in known[:i]:
+            at = ".".join(filter(None, (f"{all_at}[{i}]", names.nested, "name")))
+            raise Refused(f"{at}: there are two {all_at} {name!r}", param=at)
+    mode, named = _choice(choice, choice_at)
     allowed = _allowed(choice)
     for wanted in [named] if named else allowed or ():
-        if wanted not in names:
-            raise Refused(f"tool_choice: there is no tool {wanted!r}", param="tool_choice")
+        if wanted not in known:
+            message = f"{choice_at}: there is no {all_at.removesuffix('s')} {wanted!r}"
+            raise Refused(message, param=choice_at)
     if mode == "required" and not (made if allowed is None else allowed):
-        raise Refused("tool_choice: there are no tools to be called", param="tool_choice")
+        raise Refused(f"{choice_at}: there are no {all_at} to be called", param=choice_at)
     if allowed is not None:
         made = tuple(tool for tool in made if tool.name in allowed)
     return Calling(tools=made, choice=mode, name=named, parallel=parallel)
@@ -74,26 +88,19 @@ def old_calling(functions: Sequence[Any] | None, call: Any) -> Calling:
     """OpenAI's old ``functions`` and ``function_call``: one call at most. Raises ``Refused``."""
     tools = [{"type": "function", "function": f} for f in functions or ()]
     choice = {"type": "function", "function": call} if isinstance(call, dict) else call
-    try:
-        return calling(tools, choice, parallel=False)
-    except Refused as error:
-        for new, old in (("tool_choice", "function_call"), ("tools", "functions")):
-            error.message = error.message.replace(new, old)
-            error.param = error.param and error.param.replace(new, old)
-        error.message = error.message.replace("].function.", "].")
-        error.param = error.param and error.param.replace("].function.", "].")
-        raise
+    names = Names(tools="functions", nested="", choice="function_call")
+    return calling(tools, choice, parallel=False, names=names)
 
 
-def _tool(given: Any, at: str, nested: str) -> Tool:
+def _tool(given: Any, at: str, names: Names) -> Tool:
     if not isinstance(given, dict):
         raise Refused(f"{at}: expected `object`", param=at)
     if given.get("type", "function") != "function":
         raise unsupported(f"{at}.type", f"{given['type']!r:.60} is not function")
     function = given.get("function")
+    at = ".".join(filter(None, (at, names.nested)))
     if not isinstance(function, dict):
-        raise Refused(f"{at}.function: expected `object`", param=f"{at}.function")
-    at = f"{at}.{nested}" if nested else at
+        raise Refused(f"{at}: expected `object`", param=at)
     name = function.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         message = "expected up to 128 letters, digits and any of _ - . : /"
@@ -101,12 +108,12 @@ def _tool(given: Any, at: str, nested: str) -> Tool:
     description = function.get("description")
     if not isinstance(description, str | None):
         raise Refused(f"{at}.description: expected `str`", param=f"{at}.description")
-    parameters = function.get("parameters")
+    parameters, schema_at = function.get("parameters"), f"{at}.{names.schema}"
     if not isinstance(parameters, dict | None):
-        raise Refused(f"{at}.parameters: expected `object`", param=f"{at}.parameters")
+        raise Refused(f"{schema_at}: expected `object`", param=schema_at)
     if (parameters or {}).get("type", "object") != "object":
         message = "arguments are an object, so its type is object"
-        raise Refused(f"{at}.parameters.type: {message}", param=f"{at}.parameters.type")
+        raise Refused(f"{schema_at}.type: {message}", param=f"{schema_at}.type")
     strict = function.get("strict")
     if not isinstance(strict, bool | None):
         raise Refused(f"{at}.strict: expected `bool`", param=f"{at}.strict")
@@ -116,10 +123,11 @@ def _tool(given: Any, at: str, nested: str) -> Tool:
         parameters=parameters or {"type": "object", "properties": {}},
         strict=strict,
         source=given,
+        at=schema_at,
     )
 
 
-def _choice(choice: Any) -> tuple[ToolChoice, str | None]:
+def _choice(choice: Any, at: str) -> tuple[ToolChoice, str | None]:
     match choice:
         case None | "auto":
             return "auto", None
@@ -132,7 +140,7 @@ def _choice(choice: Any) -> tuple[ToolChoice, str | None]:
         case {"type": "allowed_tools", "allowed_tools": {"mode": "auto" | "required" as mode}}:
             return mode, None
     message = "expected none, auto, required, or an object that names a function"
-    raise Refused(f"tool_choice: {message}", param="tool_choice")
+    raise Refused(f"{at}: {message}", param=at)
 
 
 def _allowed(choice: Any) -> list[str] | None:

@@ -10,6 +10,7 @@ from corral.backend.answer_settings import Count, agreed
 from corral.backend.api import media_parts
 from corral.backend.api.calling import Calling, calling, old_calling
 from corral.backend.api.generation import MAX_CHOICES, GenerationBody, unsupported
+from corral.backend.api.history import in_new_words
 from corral.backend.api.probs import ChatLogprobs, TextLogprobs
 from corral.backend.api.prompts import Prompts, prompts
 from corral.backend.api.renamed import effort_variables, variables
@@ -172,19 +173,10 @@ def message(given: dict[str, Any], at: str) -> Message:
             f"{at}.content: expected a text, null or a list of parts", param=f"{at}.content"
         )
     fields = {k: v for k, v in given.items() if k not in ("role", "content")}
-    role, fields = _in_new_words(role, fields)
+    if role == "assistant" and not content and isinstance(fields.get("refusal"), str):
+        content = fields["refusal"]
+    role, fields = in_new_words(role, fields, at)
     return Message(role=role, content=content, fields=fields)
-
-
-def _in_new_words(role: str, fields: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """A turn with OpenAI's old ``function_call`` as templates know it: calls of tools, results."""
-    if role == "function":
-        return "tool", {"tool_call_id": f"call_{fields.get('name', '')}", **fields}
-    call = fields.pop("function_call", None)
-    if isinstance(call, dict) and "tool_calls" not in fields:
-        made = {"id": f"call_{call.get('name', '')}", "type": "function", "function": call}
-        fields["tool_calls"] = [made]
-    return role, fields
 
 
 def _part(part: Any, role: str, at: str) -> media_parts.Part:
@@ -200,9 +192,14 @@ def _part(part: Any, role: str, at: str) -> media_parts.Part:
             if not isinstance(part.get("text"), str):
                 raise Refused(f"{at}.text: expected `str`", param=f"{at}.text")
             return media_parts.text(part["text"])
+        case "refusal" if role == "assistant":
+            if not isinstance(part.get("refusal"), str):
+                raise Refused(f"{at}.refusal: expected `str`", param=f"{at}.refusal")
+            return media_parts.text(part["refusal"])
         case _ if kind in _UNREAD:
             raise unsupported(at, f"this server reads text, pictures and sounds, not {kind}")
-    raise Refused(f"{at}.type: expected text, image_url or input_audio", param=f"{at}.type")
+    kinds = "text or refusal" if role == "assistant" else "text, image_url or input_audio"
+    raise Refused(f"{at}.type: expected {kinds}", param=f"{at}.type")
 
 
 chat_decoder = msgspec.json.Decoder(ChatBody)

@@ -70,8 +70,10 @@ async def _at_this_door(work: Coroutine[Any, Any, T]) -> T:
     try:
         return await work
     except CorralError as error:
-        if error.param == "messages":
-            error.param = "input"  # what the conversation is called at this door
+        if error.param == "messages":  # what the conversation is called elsewhere
+            error.param = "input"
+            if error.message.startswith("messages:"):
+                error.message = "input" + error.message.removeprefix("messages")
         raise
 
 

@@ -172,10 +172,14 @@ _READ: dict[str, Callable[[Item, NewId, str], Item]] = {
 
 
 class _Conversation:
-    """Messages as they come together; items of one turn of the assistant are gathered first."""
+    """Messages as they come together; items of one turn of the assistant are gathered first.
+    ``at`` is the place of the item that comes, ``places`` are those of the messages."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
+        self.places: list[str] = []
+        self.at = ""
+        self._turn_at = ""
         self._content: str | None = None
         self._fields: dict[str, Any] = {}
 
@@ -185,6 +189,7 @@ class _Conversation:
         """A message of its own."""
         self.end_turn()
         self.messages.append(Message(role=role, content=content, fields=fields or {}))
+        self.places.append(self.at)
 
     def think(self, text: str) -> None:
         """The assistant's reasoning, which begins a turn."""
@@ -192,18 +197,21 @@ class _Conversation:
             self.end_turn()
         earlier = self._fields.get("reasoning_content")
         self._fields["reasoning_content"] = text if earlier is None else f"{earlier}\n{text}"
+        self._turn_at = self.at
 
     def answer(self, text: str) -> None:
         """What the assistant said."""
         if self._content is not None or "tool_calls" in self._fields:
             self.end_turn()
         self._content = text
+        self._turn_at = self.at
 
     def call(self, call_id: str, name: str, arguments: str) -> None:
         """A function the assistant called."""
         function = {"name": name, "arguments": arguments}
         calls = self._fields.setdefault("tool_calls", [])
         calls.append({"id": call_id, "type": "function", "function": function})
+        self._turn_at = self.at
 
     def end_turn(self) -> None:
         """The assistant's turn is over."""
@@ -212,33 +220,37 @@ class _Conversation:
         # Many templates add the content to a text without looking whether it is there.
         content = self._content or ""
         self.messages.append(Message(role="assistant", content=content, fields=self._fields))
+        self.places.append(self._turn_at)
         self._content, self._fields = None, {}
 
 
 def to_messages(
     items: Sequence[Item], instructions: str | None = None, n_earlier: int = 0
-) -> tuple[Message, ...]:
-    """The conversation that kept items are; the first ``n_earlier`` are those of the responses
-    before.
+) -> tuple[tuple[Message, ...], tuple[str, ...]]:
+    """The conversation that kept items are, and what the client calls each message of it (of a turn
+    of several items: the last); the first ``n_earlier`` items are those of the responses before.
 
     ``instructions`` and the system's messages at the beginning become one message, since many
     templates take only one.
     """
     conversation = _Conversation()
+    conversation.at = "instructions"
     opening = [] if instructions is None else [instructions]
     for i, item in enumerate(items):
+        at = "previous_response_id" if i < n_earlier else f"input[{i - n_earlier}]"
         if not conversation.messages and item.get("role") in _SYSTEM:
             opening.append(_joined(item["content"]))
+            conversation.at = at
             continue
         if opening:
             conversation.say("system", "\n\n".join(opening))
             opening = []
-        at = "previous_response_id" if i < n_earlier else f"input[{i - n_earlier}]"
+        conversation.at = at
         _add(conversation, item, at)
     if opening:
         conversation.say("system", "\n\n".join(opening))
     conversation.end_turn()
-    return tuple(conversation.messages)
+    return tuple(conversation.messages), tuple(conversation.places)
 
 
 def _add(conversation: _Conversation, item: Item, at: str) -> None:

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from corral.backend.api.calling import Calling, calling
+from corral.backend.api.calling import Calling, Names, calling
 from corral.backend.api.generation import GenerationBody, Metadata, StreamOptions, unsupported
 from corral.backend.api.renamed import effort_variables, renamed, variables
 from corral.backend.api.responses_items import Item, to_messages
@@ -27,6 +27,7 @@ Include = Literal[
 ]
 Identifier = Annotated[str, Meta(max_length=512)]
 
+_NAMES = Names(nested="")
 LOGPROBS = "message.output_text.logprobs"
 _PART = {
     "anyOf": [
@@ -116,8 +117,10 @@ class PromptBody(GenerationBody, kw_only=True):
         """What is asked, given all items of the conversation, of which the first ``n_earlier`` are
         those of the responses before. Raises ``Refused``."""
         self.refuse_prompt()
+        messages, places = to_messages(items, self.instructions, n_earlier)
         return self._calling().request(
-            messages=to_messages(items, self.instructions, n_earlier),
+            messages=messages,
+            places=places,
             params=self.settings(n_vocab),
             model=self.model,
             template_kwargs=self._template_kwargs(),
@@ -150,7 +153,7 @@ class PromptBody(GenerationBody, kw_only=True):
                 choice = {"type": "function", "function": {"name": name}}
             case {"type": "allowed_tools"}:
                 choice = {"type": "allowed_tools", "allowed_tools": choice}
-        return calling(tools, choice, self.parallel_tool_calls, nested="")
+        return calling(tools, choice, self.parallel_tool_calls, names=_NAMES)
 
     def _template_kwargs(self) -> dict[str, Any]:
         """Variables for the template; those named outright win."""

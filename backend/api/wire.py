@@ -19,6 +19,7 @@ T = TypeVar("T")
 _AT = re.compile(r"^(?P<what>.*) - at (?:`key` in )?`(?P<path>[^`]*)`$", re.DOTALL)
 # What Python's json module writes for a float that is not finite.
 _NO_NUMBER = re.compile(rb'"(?P<name>[A-Za-z_]{1,40})"\s*:\s*-?(?:NaN|Infinity)\b')
+_ESCAPE = re.compile(rb"\\(?:u(?P<code>[0-9A-Fa-f]{4})|.)", re.DOTALL)
 _MISSING = re.compile(r"(?:required|unknown) field `(?P<name>[^`]+)`")
 encode = msgspec.json.Encoder().encode
 
@@ -43,14 +44,32 @@ def invalid(error: msgspec.ValidationError, *, under: str = "") -> Refused:
 
 
 def not_json(error: msgspec.DecodeError, body: bytes = b"") -> Refused:
-    """The refusal for bytes that are not JSON. Names the member whose number is none."""
+    """The refusal for bytes that are not JSON. Names the member whose number is none, and the half
+    of a character."""
     reason = str(error).removeprefix("JSON is malformed: ")
     if match := _NO_NUMBER.search(body):
         name = match["name"].decode("utf-8", "replace")
         return Refused(f"{name}: NaN and infinities are no numbers in JSON", param=name)
-    if reason == "Input data was truncated":
+    if half := _half(body):
+        alone = "stands alone, and is half of a character (a surrogate)"
+        reason = f"{half[0]} at byte {half[1]} {alone}"
+    elif reason == "Input data was truncated":
         reason = "it ends too early"
     return Refused(f"The body is not valid JSON: {reason}")
+
+
+def _half(body: bytes) -> tuple[str, int] | None:
+    """The first escape that is half of a character, without its other half, and where it stands."""
+    first: re.Match[bytes] | None = None
+    for escape in _ESCAPE.finditer(body):
+        code = int(escape["code"] or b"0", 16)
+        is_second = first is not None and first.end() == escape.start() and 0xDC00 <= code < 0xE000
+        if first is not None and not is_second:
+            break
+        first = escape if 0xD800 <= code < 0xE000 and not is_second else None
+        if first is not None and code >= 0xDC00:
+            break
+    return None if first is None else (first[0].decode(), first.start())
 
 
 async def read(request: AnyRequest, decoder: msgspec.json.Decoder[T]) -> T:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from corral.backend.chat.capabilities import WORDLESS, Capabilities
 from corral.backend.chat.continuing import REASONING
 from corral.backend.chat.types import Message
+from corral.backend.jsonvalue import value_of
 
 
 def fit(
@@ -139,8 +140,8 @@ def _fit_call(call: Any, can: Capabilities) -> Any:
     arguments = function.get("arguments")
     if isinstance(arguments, str) and can.object_arguments:
         try:
-            value = json.loads(arguments)
-        except (ValueError, RecursionError):
+            value = value_of(arguments)
+        except ValueError:
             value = None
         if isinstance(value, dict):
             arguments = value

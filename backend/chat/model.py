@@ -149,7 +149,7 @@ class ChatModel:
         if not is_assistant:
             message = "the last message is not the assistant's"
             raise Refused(f"continue_final_message: {message}", param="continue_final_message")
-        at = f"messages[{len(messages) - 1}]"
+        at = request.place(len(messages) - 1)
         if messages[-1].fields.get("tool_calls"):
             raise Refused(f"{at}: a message with tool calls cannot be continued", param=at)
         if len(messages) > 1 and messages[-2].role == "assistant":
@@ -241,16 +241,15 @@ class ChatModel:
         return parser
 
     def _wish(self, request: ChatRequest, thinks: Thinks) -> Wish:
-        tools, first = request.tools, 0
-        if request.tool_name is not None:
-            first = [tool.name for tool in tools].index(request.tool_name)
-            tools = tools[first : first + 1]
+        tools, named = request.tools, request.tool_name
+        if named is not None:
+            tools = tuple(tool for tool in tools if tool.name == named)
         return Wish(
             tools=tools,
             choice=request.tool_choice,
-            parallel=request.parallel_tool_calls is not False,
+            # A tool that is named is called once, as on OpenAI.
+            parallel=request.parallel_tool_calls is not False and named is None,
             thinks=thinks,
-            first=first,
         )
 
     def _thinks(self, prompt: Written) -> Thinks:

@@ -55,7 +55,19 @@ def _as_template_sees(message: Message, *, keep_null: bool) -> dict[str, Any]:
 
 
 def _refused(message: str) -> Refused:
-    return Refused(message, kind="template_error", param="messages")
+    # A template can quote what no reply could hold.
+    words = message.encode("utf-8", "replace").decode()
+    return Refused(words, kind="template_error", param="messages")
+
+
+def _whole(text: str) -> str:
+    """The text, when it is one: a literal of the template may be half of a character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(text[error.start]):04x}"
+        raise _refused(f"the chat template writes {half}, half of a character") from None
+    return text
 
 
 class ChatTemplate:
@@ -125,7 +137,7 @@ class ChatTemplate:
             words = f"the chat template failed: {type(error).__name__}: {error}"
             raise _refused(words) from error
         text = continuing.opened(text, last) if continue_final else text
-        return Written(str.__str__(text), spans_of(text))
+        return Written(_whole(str.__str__(text)), spans_of(text))
 
     def _write(self, variables: Mapping[str, Any], max_chars: int) -> str:
         pieces: list[str] = []

@@ -98,13 +98,15 @@ ToolChoice: TypeAlias = Literal["none", "auto", "required"]
 
 class Tool(Struct, frozen=True, kw_only=True):
     """A function the model may call. ``parameters`` is the JSON Schema of its arguments, an object;
-    ``source`` is the tool as the client sent it, for the template."""
+    ``source`` is the tool as the client sent it, for the template; ``at`` is what the client calls
+    the place of the schema."""
 
     name: str
     description: str = ""
     parameters: dict[str, Any] = {}
     strict: bool | None = None
     source: dict[str, Any] = {}
+    at: str = "tools"
 
 
 class Source(Struct, frozen=True, kw_only=True):
@@ -140,6 +142,7 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     reasoning, -1 without limit, None the server's default, as for ``reasoning_format``.
     ``continue_final``: the last message is an assistant's and goes on; None: when it is one.
     ``sources``: its pictures and sounds, in the order in which its messages show them.
+    ``places``: what the client calls the messages, when that is not ``messages[i]``.
     """
 
     messages: tuple[Message, ...]
@@ -156,6 +159,11 @@ class ChatRequest(Struct, frozen=True, kw_only=True):
     thinking_budget: int | None = None
     continue_final: bool | None = None
     sources: tuple[Source, ...] = ()
+    places: tuple[str, ...] = ()
+
+    def place(self, i: int) -> str:
+        """What the client calls message number ``i``."""
+        return self.places[i] if self.places else f"messages[{i}]"
 
 
 #: A raw prompt: text, or token ids and texts mixed.

@@ -2,7 +2,6 @@
 
 import asyncio
 import secrets
-from collections.abc import Awaitable
 from typing import Any, Final
 
 from litestar import Response, get, post, route
@@ -15,15 +14,13 @@ from msgspec.structs import replace
 from corral.backend.chat.types import ChatRequest, Message, Params
 from corral.backend.engine.messages import Constraint, ConstraintKind
 from corral.backend.errors import CorralError, Refused
-from corral.backend.service import Service
 from corral.frontend.live import sentence
-from corral.frontend.markdown import escape_code
 from corral.frontend.site import Site
 from corral.frontend.streams import partial
 from corral.frontend.tools.examples import Example, examples
 from corral.frontend.tools.frame import tool_page
 from corral.frontend.tools.places import Fault, fault
-from corral.frontend.tools.running import Now, Outcome, Running, follow, now, outcome
+from corral.frontend.tools.running import Outcome, Running, outcome, running, stream
 from corral.frontend.tools.runs import Run
 from corral.frontend.wire import LOOK, AnyRequest, form_of, go, is_htmx, nothing, page, site_of
 from corral.frontend.words import _, number
@@ -96,7 +93,7 @@ async def try_it(request: AnyRequest) -> Response[str]:
         return await _tried(request, replace(view, trial_error=sentence(error.message)))
     run = site.runs.start(f"grammar-{secrets.token_hex(8)}", asked)
     if is_htmx(request):
-        return await _tried(request, replace(view, running=_running(run, site.service)))
+        return await _tried(request, replace(view, running=running(run, site.service, _path(run))))
     try:
         async with asyncio.timeout(WAIT_S):
             await run.has_ended.wait()
@@ -109,12 +106,13 @@ async def try_it(request: AnyRequest) -> Response[str]:
 async def events(request: AnyRequest, key: FromPath[str]) -> Stream:
     """A trial as server-sent events. Raises Refused not_found."""
     site = site_of(request)
-    viewer = _Viewer(site, _run_of(site, key))
-    return Stream(
-        follow(viewer.run, viewer.begin, viewer.change, viewer.end),
-        media_type="text/event-stream",
-        headers={"cache-control": "no-store", "x-accel-buffering": "no"},
-    )
+    run = _run_of(site, key)
+
+    async def end() -> str:
+        view = Grammar(outcome=outcome(run), answer=run.text)
+        return partial("answer", site.html("tools/_grammar_answer.html", view=view))
+
+    return stream(site, run, _path(run), end)
 
 
 @post("/grammar/{key:str}/stop", status_code=200)
@@ -132,46 +130,8 @@ def _run_of(site: Site, key: str) -> Run:
     return run
 
 
-class _Viewer:
-    """What one page has been sent of a trial, and so what it needs next."""
-
-    def __init__(self, site: Site, run: Run) -> None:
-        self._site = site
-        self.run = run
-        self._n_sent = 0
-        self._now = Now(words="")
-
-    def begin(self) -> str:
-        """All there is."""
-        view = _running(self.run, self._site.service)
-        self._n_sent, self._now = len(view.text), view.now
-        return self._site.html("tools/_run_now.html", running=view)
-
-    def change(self) -> str:
-        """What is new."""
-        text, standing = self.run.text, now(self.run, self._site.service)
-        added, self._n_sent = text[self._n_sent :], len(text)
-        html = partial("run-text", escape_code(added), "beforeend") if added else ""
-        if standing != self._now:
-            self._now = standing
-            html += partial("run-status", self._site.html("tools/_run_status.html", now=standing))
-        return html
-
-    def end(self) -> Awaitable[str]:
-        """How it ended."""
-        view = Grammar(outcome=outcome(self.run), answer=self.run.text)
-        html = self._site.html("tools/_grammar_answer.html", view=view)
-        return asyncio.sleep(0, partial("answer", html))
-
-
-def _running(run: Run, service: Service) -> Running:
-    return Running(
-        path=f"/grammar/{run.key}",
-        before="",
-        text=run.text,
-        after="",
-        now=now(run, service),
-    )
+def _path(run: Run) -> str:
+    return f"/grammar/{run.key}"
 
 
 async def _shown(request: AnyRequest, view: Grammar) -> Response[str]:
@@ -227,8 +187,11 @@ def to_request(view: Grammar) -> ChatRequest:
 async def _checked(request: AnyRequest, view: Grammar) -> Grammar:
     if not view.source.strip():
         return view
+    service = site_of(request).service
+    if service.info is not None and not service.info.generates:
+        return replace(view, error=_("This model writes no text that could be held to a grammar."))
     try:
-        verdict = await site_of(request).service.check_constraint(_constraint(view))
+        verdict = await service.check_constraint(_constraint(view))
     except CorralError as error:
         return replace(view, error=sentence(error.message))
     found = None

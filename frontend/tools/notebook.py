@@ -23,7 +23,7 @@ from corral.frontend.markdown import escape_code
 from corral.frontend.site import Site
 from corral.frontend.streams import partial
 from corral.frontend.tools.frame import tool_page
-from corral.frontend.tools.running import Now, Outcome, Running, follow, now, outcome
+from corral.frontend.tools.running import Outcome, Running, outcome, running, stream
 from corral.frontend.tools.runs import Run
 from corral.frontend.tools.writing import FIELDS, MARKER, NEW, halves, params
 from corral.frontend.wire import LOOK, AnyRequest, form_of, go, is_htmx, nothing, page, site_of
@@ -110,12 +110,14 @@ async def events(request: AnyRequest, notebook_id: FromPath[str]) -> Stream:
     site = site_of(request)
     found = await site.store.notebooks.get(notebook_id)
     run = site.runs.last(_key(found.id)) or _ended(found)
-    viewer = _Viewer(site, found.id, run)
-    return Stream(
-        follow(run, viewer.begin, viewer.change, viewer.end),
-        media_type="text/event-stream",
-        headers={"cache-control": "no-store", "x-accel-buffering": "no"},
-    )
+
+    async def end() -> str:
+        view = look(site, await site.store.notebooks.get(found.id), last=run)
+        html = partial("notebook", site.html("tools/_notebook.html", view=view), "outerHTML")
+        ended = outcome(run)
+        return html + partial("announce", escape_code(ended.error or ended.words))
+
+    return stream(site, run, _path(found.id), end)
 
 
 def _ended(found: Notebook) -> Run:
@@ -141,23 +143,14 @@ def look(site: Site, found: Notebook, *, last: Run | None = None, notice: str = 
         editor=secrets.token_hex(8),
         can_undo=found.step > found.first_step,
         can_redo=found.step < found.last_step,
-        running=None if run is None else _running(site, run, found.id),
+        running=None if run is None else running(run, site.service, _path(found.id)),
         outcome=ended,
         notice=notice,
     )
 
 
-def _running(site: Site, run: Run, notebook_id: str) -> Running:
-    before, after = _halves(run)
-    standing = now(run, site.service)
-    path = f"/notebook/{notebook_id}"
-    return Running(path=path, before=before, text=run.text, after=after, now=standing)
-
-
-def _halves(run: Run) -> tuple[str, str]:
-    assert isinstance(run.asked, CompletionRequest)
-    (before,) = run.asked.prompts
-    return str(before), run.tail
+def _path(notebook_id: str) -> str:
+    return f"/notebook/{notebook_id}"
 
 
 def _key(notebook_id: str) -> str:
@@ -168,41 +161,6 @@ async def _shown(request: AnyRequest, view: View, status: int = 200) -> Response
     if is_htmx(request):
         return page(request, "tools/_notebook.html", status=status, view=view)
     return await tool_page(request, "notebook", view.title, view, status=status)
-
-
-class _Viewer:
-    """What one page has been sent of a text, and so what it needs next."""
-
-    def __init__(self, site: Site, notebook_id: str, run: Run) -> None:
-        self._site = site
-        self._id = notebook_id
-        self._run = run
-        self._n_sent = 0
-        self._now = Now(words="")
-
-    def begin(self) -> str:
-        """All there is."""
-        view = _running(self._site, self._run, self._id)
-        self._n_sent, self._now = len(view.text), view.now
-        return self._site.html("tools/_run_now.html", running=view)
-
-    def change(self) -> str:
-        """What is new."""
-        text, standing = self._run.text, now(self._run, self._site.service)
-        added, self._n_sent = text[self._n_sent :], len(text)
-        html = partial("run-text", escape_code(added), "beforeend") if added else ""
-        if standing != self._now:
-            self._now = standing
-            html += partial("run-status", self._site.html("tools/_run_status.html", now=standing))
-        return html
-
-    async def end(self) -> str:
-        """The page's form again. Raises Refused not_found."""
-        found = await self._site.store.notebooks.get(self._id)
-        view = look(self._site, found, last=self._run)
-        html = partial("notebook", self._site.html("tools/_notebook.html", view=view), "outerHTML")
-        ended = outcome(self._run)
-        return html + partial("announce", escape_code(ended.error or ended.words))
 
 
 # --- what is done ---------------------------------------------------------------------------------

@@ -5,12 +5,16 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+from litestar.response import Stream
 from msgspec import Struct
 
+from corral.backend.chat.types import CompletionRequest
 from corral.backend.errors import CorralError
 from corral.backend.service import Service
 from corral.frontend.instruments import speed
-from corral.frontend.streams import PACE_S, message
+from corral.frontend.markdown import escape_code
+from corral.frontend.site import Site
+from corral.frontend.streams import PACE_S, message, partial
 from corral.frontend.tools.runs import Run
 from corral.frontend.words import _, ngettext, number
 
@@ -54,7 +58,7 @@ def now(run: Run, service: Service) -> Now:
         words = ngettext("{n} token", "{n} tokens", t.n_generated)
         words = words.format(n=number(t.n_generated))
         if run.is_thinking:
-            words = f"{_('Thinking')} · {words}"
+            words = " · ".join((_("Thinking"), words))
         per_s = t.n_generated / (t.predicted_ms / 1e3) if t.predicted_ms > 0 else 0.0
         rate = _("{n} tokens a second").format(n=speed(per_s))
         return Now(words=f"{words} · {rate}" if per_s else words)
@@ -80,18 +84,48 @@ def outcome(run: Run) -> Outcome:
     return Outcome(words=f"{how} · {count}")
 
 
-async def follow(
-    run: Run,
-    begin: Callable[[], str],
-    change: Callable[[], str],
-    end: Callable[[], Awaitable[str]],
+def running(run: Run, service: Service, path: str) -> Running:
+    """A run as pages show it."""
+    before = str(run.asked.prompts[0]) if isinstance(run.asked, CompletionRequest) else ""
+    standing = now(run, service)
+    return Running(path=path, before=before, text=run.text, after=run.tail, now=standing)
+
+
+class Viewer:
+    """What one page has been sent of a run, and so what it needs next."""
+
+    def __init__(self, site: Site, run: Run, path: str) -> None:
+        self._site = site
+        self._run = run
+        self._path = path
+        self._n_sent = 0
+        self._now = Now(words="")
+
+    def begin(self) -> str:
+        """All there is."""
+        view = running(self._run, self._site.service, self._path)
+        self._n_sent, self._now = len(view.text), view.now
+        return self._site.html("tools/_run_now.html", running=view)
+
+    def change(self) -> str:
+        """What is new; empty when nothing is."""
+        text, standing = self._run.text, now(self._run, self._site.service)
+        added, self._n_sent = text[self._n_sent :], len(text)
+        html = partial("run-text", escape_code(added), "beforeend") if added else ""
+        if standing != self._now:
+            self._now = standing
+            html += partial("run-status", self._site.html("tools/_run_status.html", now=standing))
+        return html
+
+
+async def _follow(
+    run: Run, viewer: Viewer, end: Callable[[], Awaitable[str]]
 ) -> AsyncIterator[bytes]:
-    """A run as a stream of HTML: how it stands, what changes (nothing: empty), how it ended."""
-    yield message(begin())
+    yield message(viewer.begin())
     sent_s = time.monotonic()
     while not run.has_ended.is_set():
         seen = run.version
-        html = change()
+        html = viewer.change()
         if html:
             yield message(html)
         if html or time.monotonic() - sent_s > PING_S:
@@ -105,3 +139,13 @@ async def follow(
         yield message(await end()) + message("", "end")
     except CorralError:  # deleted by another page
         yield message("", "end")
+
+
+def stream(site: Site, run: Run, path: str, end: Callable[[], Awaitable[str]]) -> Stream:
+    """A run as server-sent events: how it stands, what changes, and how it ended, which ``end``
+    says."""
+    return Stream(
+        _follow(run, Viewer(site, run, path), end),
+        media_type="text/event-stream",
+        headers={"cache-control": "no-store", "x-accel-buffering": "no"},
+    )

@@ -24,6 +24,7 @@ from corral.backend.chat.types import (
 from corral.backend.errors import CorralError
 from corral.backend.service import Service
 from corral.frontend.live import FLUSH_S, sentence
+from corral.frontend.words import _
 
 Status: TypeAlias = Literal["generating", "done", "stopped", "error"]
 CLOSE_S = 5.0
@@ -67,11 +68,6 @@ class Run:
         # A task cancelled before its first step would never get to its end.
         elif self.has_begun and self.status == "generating" and self.task is not None:
             self.task.cancel()
-
-    def _catch_up(self) -> None:
-        """Stops what was to stop while the engine was asked for it."""
-        if self._is_stopping and self._abort is not None:
-            self._abort()
 
     async def changed(self, seen: int, timeout_s: float) -> None:
         """Returns when ``version`` is not ``seen`` any more, or after the time."""
@@ -117,7 +113,6 @@ class Run:
             choices = await service.chat(self.asked)
         generation = choices.generations[0]
         self._abort = generation.abort
-        self._catch_up()
         try:
             async for event in generation:
                 self.take(event)
@@ -126,7 +121,7 @@ class Run:
                     return
         finally:
             generation.abort()
-        self.status, self.error = "error", "The answer broke off without an end"
+        self.status, self.error = "error", _("The answer broke off without an end")
 
 
 #: Keeps how a run stands: once in a while, and when it has ended.
@@ -195,7 +190,8 @@ class Runs:
             run.status = "stopped"
         finally:
             if run.status == "generating":  # unforeseen; the task shows its traceback
-                run.status, run.error = "error", "Something went wrong in the server; see its log"
+                run.status = "error"
+                run.error = _("Something went wrong in the server; see its log")
             await self._finish(run, keep)
 
     async def _write(self, run: Run, keep: Keep) -> None:

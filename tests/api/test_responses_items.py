@@ -16,7 +16,7 @@ def kept(given: Any) -> list[dict[str, Any]]:
 
 
 def heard(given: Any, instructions: str | None = None) -> list[Message]:
-    return list(to_messages(kept(given), instructions))
+    return list(to_messages(kept(given), instructions)[0])
 
 
 def test_a_text_is_one_message_of_the_user() -> None:

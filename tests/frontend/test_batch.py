@@ -31,8 +31,8 @@ def test_each_line_that_says_something_is_a_prompt() -> None:
 
 def test_json_lines_have_prompts_or_messages_and_ids() -> None:
     text = (
-        '{"prompt": "one\\u2028and", "id": "a"}\n\n{"messages": [{"role": "system", "content": "s"},'
-        ' {"role": "user", "content": "u"}], "id": 7}\n{"prompt": "three"}'
+        '{"prompt": "one\\u2028and", "id": "a"}\n\n{"messages": [{"role": "system",'
+        ' "content": "s"}, {"role": "user", "content": "u"}], "id": 7}\n{"prompt": "three"}'
     )
     assert said(prompts(text, "auto")) == [
         ("a", [("user", "one\u2028and")]),
@@ -85,6 +85,20 @@ async def begin(client: Client, rows: str, **form: Any) -> str:
     return str(answer.headers["location"])
 
 
+def listen(client: Client) -> list[Any]:
+    """The requests that are made from now on."""
+    asked: list[Any] = []
+    service = client.app.state.site.service
+    chat = service.chat
+
+    async def noted(request: Any) -> Any:
+        asked.append(request)
+        return await chat(request)
+
+    service.chat = noted
+    return asked
+
+
 async def over(client: Client, where: str) -> None:
     id = where.split("/")[2]
     batching = client.app.state.site.batching
@@ -124,10 +138,7 @@ async def test_a_row_that_fails_is_said_and_tried_again_alone(client: Client) ->
     assert "tokens; the context holds" in rows[1].error
     page = (await client.get(where)).text
     assert "1 failed" in page and "Retry what failed" in page
-    asked: list[Any] = []
-    service = client.app.state.site.service
-    chat = service.chat
-    service.chat = lambda request: (asked.append(request), chat(request))[1]
+    asked = listen(client)
     await client.post(f"{where}/resume", data={"failed": "1"}, follow_redirects=False)
     await over(client, where)
     assert len(asked) == 1
@@ -172,7 +183,7 @@ async def test_it_is_stopped_and_goes_on_where_it_was(client: Client) -> None:
 
 
 async def test_it_survives_a_restart_as_stopped(tmp_path: Path, client_of: Any) -> None:
-    settings = Settings(fake=True, data_dir=tmp_path, n_ctx=1024)
+    settings, where = Settings(fake=True, data_dir=tmp_path, n_ctx=1024), ""
     async for client in client_of(settings):
         await client.app.state.site.service.control({"hold": "decode", "after": 1})
         where = await begin(client, "one\ntwo", **{"c1.temperature": "0.5"})
@@ -185,10 +196,7 @@ async def test_it_survives_a_restart_as_stopped(tmp_path: Path, client_of: Any) 
 
 
 async def test_settings_reach_every_row(client: Client) -> None:
-    asked: list[Any] = []
-    service = client.app.state.site.service
-    chat = service.chat
-    service.chat = lambda request: (asked.append(request), chat(request))[1]
+    asked = listen(client)
     form = {"c1.preset": "precise", "c1.max_tokens": "2", "c1.system": "Be brief."}
     where = await begin(client, "one\ntwo", **form)
     await over(client, where)

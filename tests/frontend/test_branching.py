@@ -72,8 +72,8 @@ async def test_another_reply_in_the_middle_leaves_the_rest_on_its_branch(client:
 async def test_what_the_model_gets_for_a_branch_is_that_branch(client: Client) -> None:
     await talk(client, "one", "two")
     sent: list[Any] = []
-    live, start = client.app.state.site.live, client.app.state.site.live.start
-    live.start = lambda message, request: (sent.append(request), start(message, request))[1]
+    live, start = client.app.state.site.live, client.app.state.site.live.start_all
+    live.start_all = lambda messages, request: (sent.append(request), start(messages, request))[1]
     await act(client, "/m/3/branch", text="three")
     await act(client, "/m/2/retry")
     told = [[(m.role, m.content) for m in r.messages] for r in sent]
@@ -85,8 +85,8 @@ async def test_a_reply_goes_on_in_place(client: Client) -> None:
     path = await talk(client, "one two three four five six")
     await act(client, "/m/2/edit", text="one two", version=1)
     sent: list[Any] = []
-    live, start = client.app.state.site.live, client.app.state.site.live.start
-    live.start = lambda message, request: (sent.append(request), start(message, request))[1]
+    live, start = client.app.state.site.live, client.app.state.site.live.start_all
+    live.start_all = lambda messages, request: (sent.append(request), start(messages, request))[1]
     await act(client, "/m/2/continue")
     after = await shown(client, path)
     assert sent[0].continue_final and sent[0].messages[-1].content == "one two"

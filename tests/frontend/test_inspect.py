@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 
 from corral.backend.chat.types import ChatRequest, Message, Params, Written
 from corral.backend.defaults import effective
+from corral.backend.errors import Broken
 from corral.backend.settings import Settings
 from corral.backend.store import Figures
 from corral.frontend.tools import findings, prompts, recipes
@@ -133,6 +134,19 @@ async def test_where_it_leaves_the_turn_before_is_said_and_marked(client: Client
     assert said and "here is “changed" in said[2] and "there was “one" in said[2]
     drawn_before = page.split('<pre class="prompt"')[1].split("as in the turn before up to here")[0]
     assert drawn_before.count("<|im_start|>") == 1, "the mark stands before the first change"
+
+
+async def test_a_reply_does_not_end_because_its_trace_cannot_be_kept(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: Any) -> None:
+        raise Broken("the disk is full")
+
+    monkeypatch.setattr(client.app.state.site.store, "keep_trace", fail)
+    await talk(client, "one")
+    reply = await client.app.state.site.store.message(2)
+    assert (reply.outcome.status, reply.content) == ("done", "one")
+    assert "is not kept" in (await client.get("/inspect/2")).text
 
 
 async def test_a_message_of_people_cannot_be_looked_into(client: Client) -> None:

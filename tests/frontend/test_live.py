@@ -322,7 +322,7 @@ class Screen:
                     self.label = content
                 case "calls", "innerHTML":
                     self.calls = content
-                case "status", "innerHTML":
+                case "status" | "end", "innerHTML":
                     pass
                 case other:
                     raise AssertionError(other)

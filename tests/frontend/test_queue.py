@@ -1,11 +1,14 @@
 """Messages that wait for a reply to end: sent in order by the server, paused when it went wrong."""
 
+import io
 import re
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
+from PIL import Image
 
+from corral.backend.settings import Settings
 from corral.backend.store import Store
 
 #: See ``conftest``.
@@ -169,3 +172,50 @@ async def test_a_page_that_follows_gets_what_was_sent_next(talk: Talk) -> None:
     events = (await talk.client.get("/g/2/events")).text
     assert 'id="m-3"' in events and 'id="m-4"' in events
     assert 'name="after" value="4"' in events
+
+
+async def test_several_answers_pause_them_because_one_must_be_chosen_first(talk: Talk) -> None:
+    await talk.say("two")
+    await talk.release()
+    await talk.client.app.state.service.control({"hold": "decode", "after": 2})
+    await talk.say("three", n="2")
+    await talk.say("four")
+    await talk.release()
+    assert await talk.waiting() == [("four", True)]
+    events = (await talk.client.get("/w/5/events?of=6,7")).text
+    assert "Send now" in events and "four" in events
+
+
+async def test_pictures_wait_with_their_message_and_survive_a_restart(
+    client_of: Any, tmp_path: Path
+) -> None:
+    settings = Settings(
+        fake=True, data_dir=tmp_path, n_ctx=1024, mmproj=tmp_path / "projector.gguf"
+    )
+    out = io.BytesIO()
+    Image.new("RGB", (30, 20), "red").save(out, "PNG")
+    async for client in client_of(settings):
+        talk = await Talk.begin(client)
+        html = (await client.get(talk.path)).text
+        after = re.search(r'name="after" value="(\d+)"', html)
+        assert after
+        form = {"text": "look", "after": after[1]}
+        files = {"pictures": ("red.png", out.getvalue(), "image/png")}
+        answer = await client.post(
+            f"{talk.path}/messages", data=form, files=files, follow_redirects=False
+        )
+        assert answer.status_code == 303
+        page = (await client.get(talk.path)).text
+        queued = page[page.index('id="q-1"') :]
+        assert "red.png" in queued and "/q/1/edit" not in queued
+        other = Store(tmp_path)  # sweeps as a start does
+        await other.open()
+        await other.close()
+        await talk.stop()
+        await client.app.state.service.control({"hold": None})
+        await client.post("/q/1/send", follow_redirects=False)
+        reply = talk.site.live.running_in(talk.id)
+        assert [s.param for s in reply.request.sources] == ["red.png"]
+        await talk.rest()
+        _, messages = await talk.site.store.get(talk.id)
+        assert [p.name for p in messages[2].pictures] == ["red.png"]

@@ -194,7 +194,9 @@ async def test_the_script_of_another_page_hears_of_a_deletion_in_place(client: C
     assert own.headers["hx-redirect"] == f"/?deleted={other.removeprefix('/c/')}"
 
 
-async def test_deleting_stops_the_reply_first_and_keeps_its_text(client: Client) -> None:
+async def test_deleting_stops_the_reply_first_and_keeps_its_text(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     site = client.app.state.site
     await client.app.state.service.control({"hold": "decode", "after": 4})
     answer = await client.post("/c", data={"text": "Hold me here"}, follow_redirects=False)
@@ -202,8 +204,15 @@ async def test_deleting_stops_the_reply_first_and_keeps_its_text(client: Client)
     reply = site.live.get(2)
     while reply.timings is None or reply.timings.n_generated < 4:
         await reply.changed(reply.version, 5)
+    delete, were_stopping = site.store.delete, list[bool]()
+
+    async def deleting(id: str) -> None:
+        were_stopping.append(reply.is_stopping)
+        await delete(id)
+
+    monkeypatch.setattr(site.store, "delete", deleting)
     await client.post(f"{path}/delete", follow_redirects=False)
-    assert reply.ended.is_set() and not site.live.is_any
+    assert were_stopping == [True] and reply.ended.is_set() and not site.live.is_any
     await client.post(f"{path}/restore", follow_redirects=False)
     kept = await site.store.message(2)
     assert kept.outcome.status == "stopped" and kept.content.startswith("Hold")

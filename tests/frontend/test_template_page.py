@@ -93,7 +93,7 @@ async def test_one_that_takes_too_much_is_ended(
 ) -> None:
     # Busy cores are no reason to end it early, and its own limits end it on idle ones.
     monkeypatch.setattr("corral.backend.chat.trial.WALL_S", 100.0)
-    with pytest.raises(CorralError, match="more than 3 seconds of a core|MemoryError"):
+    with pytest.raises(CorralError, match=r"more than 3 seconds of a core|MemoryError"):
         await tried(trial(source))
 
 

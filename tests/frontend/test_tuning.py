@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
+from msgspec.structs import replace
 
 from corral.backend.answer_settings import AnswerSettings
 from corral.backend.chat.types import ChatRequest, Params
@@ -196,11 +197,14 @@ async def test_settings_go_along_with_the_first_message_and_hold_for_all_that_fo
     await ended(client)
     page = (await client.get(at)).text
     last = re.findall(r'id="m-(\d+)"', page)[-1]
-    for what in ("retry", "continue"):
-        assert (await client.post(f"/m/{last}/{what}")).status_code == 303
+    for what in ("retry", "continue", "ways", "branch"):
+        if what == "branch":
+            last = re.findall(r'id="m-(\d+)"', page)[-2]
+        form = {"text": "Or rather this?", "n": "2"}
+        assert (await client.post(f"/m/{last}/{what}", data=form)).status_code == 303
         await ended(client)
         last = re.findall(r'id="m-(\d+)"', (await client.get(at)).text)[-1]
-    assert len(requests) == 4
+    assert len(requests) == 6
     for request in requests:
         assert request.params == Params(temperature=0.9, top_p=0.95, repeat_penalty=1.0)
         assert request.messages[0].content == "Be terse."
@@ -237,6 +241,19 @@ async def test_the_page_says_of_each_field_what_counts_and_where_it_comes_from(
     assert 'placeholder="1.1"' not in found["temperature"]
     assert 'placeholder="-1"' in found["max_tokens"]
     assert "server default" in found["max_tokens"]
+
+
+async def test_what_the_models_file_recommends_is_said_to_be_the_models(
+    client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = client.app.state.service
+    info = replace(service.info, sampling={"temperature": 0.6})
+    monkeypatch.setattr(type(service), "info", property(lambda _: info))
+    page = (await client.get("/")).text
+    found = re.search(r'id="set-temperature">(.*?)</div>', page, re.DOTALL)
+    assert found is not None
+    assert 'placeholder="0.6"' in found[1]
+    assert '<span class="origin">model</span>' in found[1]
 
 
 async def test_a_field_is_reset_alone(client: Any) -> None:
@@ -297,13 +314,43 @@ async def test_a_fork_has_the_settings_of_what_it_was_made_from(client: Any) -> 
 async def test_what_a_chat_sets_can_be_kept_under_a_name(client: Any) -> None:
     at = await begin(client, **{"s.preset": "precise", "s.top_k": "3"})
     fields = {"version": "1", "s.preset": "precise", "s.top_k": "3", "do": "keep"}
-    for name, status in (("", 400), ("precise", 400), ("mine", 303), ("mine", 400)):
-        version = {"version": "2"} if status == 400 and name == "mine" else {}
-        answer = await client.post(f"{at}/settings", data={**fields, **version, "keep_as": name})
+    for name, status in (("", 400), ("precise", 400), ("mine", 303)):
+        answer = await client.post(f"{at}/settings", data={**fields, "keep_as": name})
         assert answer.status_code == status, name
     mine = (await client.get("/presets/mine")).json()
     assert (mine["temperature"], mine["top_k"]) == (0.3, 3)
     assert (await client.app.state.site.store.tuning(at[3:])).body == b'{"preset":"mine"}'
+    again = {**fields, "version": "2", "s.top_k": "4", "keep_as": "mine"}
+    answer = await client.post(f"{at}/settings", data=again)
+    assert answer.status_code == 400
+    assert "There is a preset mine already" in answer.text
+    assert (await client.get("/presets/mine")).json() == mine
+
+
+async def test_what_a_chat_changed_can_be_put_into_its_preset_unless_that_was_changed_too(
+    client: Any,
+) -> None:
+    await client.put("/presets/mine", json={"top_k": 1, "min_p": 0.1})
+    at = await begin(client, **{"s.preset": "mine", "s.top_k": "3"})
+    page = (await client.get(f"{at}/settings")).text
+    assert 'name="of" value="1"' in page
+    assert "Put these into mine" in page
+    fields = {"s.preset": "mine", "s.top_k": "3", "do": "update", "of": "1", "version": "1"}
+    assert (await client.post(f"{at}/settings", data=fields)).status_code == 303
+    mine = (await client.get("/presets/mine")).json()
+    assert (mine["top_k"], mine["min_p"], mine["version"]) == (3, 0.1, 2)
+    assert (await client.app.state.site.store.tuning(at[3:])).body == b'{"preset":"mine"}'
+    late = {**fields, "s.top_k": "4", "version": "2"}
+    answer = await client.post(f"{at}/settings", data=late)
+    assert answer.status_code == 400
+    assert "The preset mine was changed elsewhere meanwhile" in answer.text
+    assert 'value="4"' in answer.text
+    # What was typed is this chat's by then, and the form goes on from there.
+    again = re.search(r'name="version" value="(\d+)"', answer.text)
+    assert again is not None
+    more = {**late, "version": again[1], "do": "keep", "keep_as": "mine 2"}
+    assert (await client.post(f"{at}/settings", data=more)).status_code == 303
+    assert (await client.get("/presets/mine 2")).json()["top_k"] == 4
 
 
 async def test_a_reply_shows_how_it_was_told_to_begin(client: Any) -> None:

@@ -8,8 +8,11 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from corral.backend.__main__ import embedded_model
 from corral.backend.chat.types import ChatRequest, Content, Event, Finished, Text, Timings
+from corral.backend.choices import Choices
 from corral.backend.errors import Broken, CorralError, Refused
+from corral.backend.settings import Settings
 from corral.backend.store import Message, Store
 from corral.frontend.asking import to_request
 from corral.frontend.live import Live
@@ -200,6 +203,39 @@ async def test_a_request_that_is_refused_says_so_in_each(
     assert errors == {"The prompt is too long"}
 
 
+class Fails:
+    """A generation that ends at once, with an error or well."""
+
+    was_aborted = False
+
+    def __init__(self, error: CorralError | None = None) -> None:
+        self.error = error
+
+    async def start(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        yield text("so far")
+        if self.error is not None:
+            raise self.error
+        yield end()
+
+
+async def test_the_error_of_one_answer_is_its_own_to_those_who_follow_each() -> None:
+    error = Broken("no number")
+    answers: Any = [Fails(), Fails(error), Fails()]
+    whole = Choices(answers, n_at_once=1)
+    await whole.start()
+    got = [(index, item) async for index, item in whole.each()]
+    assert [index for index, _ in got] == [0, 0, 1, 1, 2, 2]
+    assert got[3][1] is error
+    again = Choices(answers, n_at_once=1)
+    await again.start()
+    with pytest.raises(Broken, match="no number"):
+        [item async for item in again]
+
+
 # --- over HTTP ------------------------------------------------------------------------------------
 
 
@@ -359,3 +395,26 @@ async def test_an_engine_that_dies_leaves_what_was_written_in_each(client: Clien
     assert len(columns(page)) == 2 and page.count('class="error"') == 2
     assert page.count(">Retry</button>") == 2
     assert (await site.store.message(2)).content.startswith("a")
+
+
+@pytest.mark.model
+async def test_the_real_model_reads_the_prompt_once_for_four_answers(
+    tmp_path: Path, client_of: Any
+) -> None:
+    model = embedded_model()
+    assert model is not None, "make setup installs the embedded model"
+    settings = Settings(
+        model=model, n_ctx=4096, n_threads=1, data_dir=tmp_path, max_tokens=12, temperature=1.2
+    )
+    async for client in client_of(settings):
+        text = "Tell me a story about " + ", ".join(f"number {n}" for n in range(60))
+        path = await act(client, "/c", text=text, n="4")
+        await asyncio.wait_for(idle(client), 120)
+        replies = await client.app.state.site.store.columns(path.split("/")[2])
+        figures = [reply.figures for reply in replies]
+        assert [reply.outcome.status for reply in replies] == ["done"] * 4
+        assert len({reply.content for reply in replies}) > 1
+        n_prompt = figures[0].n_prompt
+        assert {f.n_prompt for f in figures} == {n_prompt} and n_prompt > 200
+        # One reads it, the others compute no more than its last token.
+        assert sorted(f.n_cached for f in figures)[1:] == [n_prompt - 1] * 3

@@ -59,7 +59,7 @@ class Notation:
         if tool.strict is False:
             return self._map(self._any())
         self._root, self._refs = tool.parameters, {}
-        place = f"tools[{self._lark.wish.first + i}].function.parameters"
+        place = tool.at
         if tool.parameters.get("type", "object") != "object":
             raise _refused(f"{place}.type")
         for key in tool.parameters:

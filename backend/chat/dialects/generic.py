@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from corral.backend.chat.dialects.base import signatures
 from corral.backend.chat.dialects.hermes import Hermes
 from corral.backend.chat.types import Message, Tool
+from corral.backend.jsonvalue import value_of
 
 _ABOUT = """You can call functions. Their signatures, as JSON Schema:
 <tools>
@@ -109,6 +110,6 @@ def _call(call: Any) -> str:
     name, arguments = function.get("name"), function.get("arguments")
     if isinstance(arguments, str):
         with contextlib.suppress(ValueError):  # broken ones are shown as they are
-            arguments = json.loads(arguments)
+            arguments = value_of(arguments)
     shown = json.dumps({"name": name, "arguments": arguments}, ensure_ascii=False)
     return f"<tool_call>\n{shown}\n</tool_call>"

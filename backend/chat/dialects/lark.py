@@ -29,14 +29,12 @@ class Form(Struct, frozen=True):
 
 class Wish(Struct, frozen=True, kw_only=True):
     """What is asked of an answer. ``thinks`` "may": it may reason first, "open": the prompt ends
-    inside reasoning, "no": its tags are text. ``first``: the number of ``tools[0]`` in the
-    client's list, for messages. ``form``: what an answer without calls must match."""
+    inside reasoning, "no": its tags are text. ``form``: what an answer without calls must match."""
 
     tools: tuple[Tool, ...] = ()
     choice: ToolChoice = "auto"
     parallel: bool = True
     thinks: Thinks = "may"
-    first: int = 0
     form: Form | None = None
 
     @property
@@ -98,9 +96,8 @@ class Lark:
 
     def arguments(self, tool: Tool) -> str:
         """The arguments of a tool. With ``"strict": false`` only that they are an object."""
-        i = self.wish.first + self.wish.tools.index(tool)
         schema = _OBJECT if tool.strict is False else {**_OBJECT, **tool.parameters}
-        return self.schema(schema, f"tools[{i}].function.parameters")
+        return self.schema(schema, tool.at)
 
     def one_of(self, name: str, bodies: Iterable[str]) -> str:
         """A rule that is one of several."""

@@ -61,7 +61,7 @@ class PythonCalls(Machine):
 def call(lark: Lark, tool: Tool, i: int, head: str) -> str:
     """The name of a rule for calls of tool number ``i``, which begin with ``head``. Raises Refused
     for arguments that cannot be enforced in this form."""
-    place = f"tools[{lark.wish.first + i}].function.parameters"
+    place = tool.at
     found = []
     for j, (name, schema, root, at, must) in enumerate(parameters(tool, place, _UNWRITABLE)):
         value = _value(lark, f"{i}_{j}", schema, root, at)

@@ -72,7 +72,7 @@ def write(lark: Lark, form: Form, triggers: tuple[str, ...]) -> Constraint:
 
 def _call(lark: Lark, form: Form, tool: Tool, i: int, at: int = 0) -> str:
     """The name of a rule for calls of a tool; ``at`` 1: behind the text before its name."""
-    place = f"tools[{lark.wish.first + i}].function.parameters"
+    place = tool.at
     pieces = [lark.tag(form.call[0])] if form.call[0] and not at else []
     pieces.append(lark.text(tool.name + form.call[1]))
     pieces += [_argument(lark, form, *one) for one in parameters(tool, place)]

@@ -192,17 +192,15 @@ def test_an_answer_of_a_form_has_it_or_is_calls(new_kit: Any, name: str, are_tok
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_schema_that_cannot_be_enforced_is_named_by_its_place(kit: Any, name: str) -> None:
     parameters = {"type": "object", "properties": {"x": {"type": "string", "format": "no-such"}}}
-    tools = (TOOLS[0], Tool(name="bad", parameters=parameters))
-    choices: tuple[tuple[ToolChoice, int], ...] = (("auto", 0), ("required", 2))
-    for choice, first in choices:
-        constraint = FAMILIES[name].grammar(
-            Wish(tools=tools, choice=choice, first=first), frozenset()
-        )
+    at = "tools[3].input_schema"
+    tools = (TOOLS[0], Tool(name="bad", parameters=parameters, at=at))
+    choices: tuple[ToolChoice, ...] = ("auto", "required")
+    for choice in choices:
+        constraint = FAMILIES[name].grammar(Wish(tools=tools, choice=choice), frozenset())
         assert constraint is not None
         with pytest.raises(BadConstraint) as caught:
             kit.compile(constraint.kind, constraint.source)
-        place = f"tools[{1 + first}].function.parameters.properties.x"
-        assert caught.value.path.startswith(place)
+        assert caught.value.path.startswith(f"{at}.properties.x")
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -199,10 +199,10 @@ def test_whatever_is_drawn_under_a_schema_is_read_as_valid_arguments(
     ],
 )
 def test_what_cannot_be_enforced_is_refused_with_its_place(schema: Any, where: str) -> None:
-    tools = (Tool(name="f", parameters=_parameters(schema)),)
+    tools = (Tool(name="f", parameters=_parameters(schema), at="tools[4].input_schema"),)
     with pytest.raises(Refused) as caught:
-        FAMILY.grammar(Wish(tools=tools, first=4), frozenset())
-    assert caught.value.param == f"tools[4].function.parameters.properties.x{where}"
+        FAMILY.grammar(Wish(tools=tools), frozenset())
+    assert caught.value.param == f"tools[4].input_schema.properties.x{where}"
 
 
 def test_a_schema_without_end_is_refused() -> None:
