@@ -220,7 +220,10 @@ class Choices:
         # Nothing is awaited between an answer's end and the next one's submission, so that a server
         # that drains never sees the engine without a request of this group before all are done.
         for index in self._left:
-            await self._run(index)
+            try:
+                await self._run(index)
+            except CorralError as error:
+                self._events.put_nowait((index, error))
 
     def _worked(self, task: asyncio.Task[None]) -> None:
         """Whoever iterates gets the error."""

@@ -23,13 +23,13 @@ def test_a_conversation_is_renamed_and_deleted(server: Server, page: Page) -> No
     say(page, "To be renamed and deleted")
     finished(page)
     page.get_by_role("button", name="Rename or delete this conversation").click()
-    page.get_by_label("Title").fill("A better name <b>")
+    page.get_by_role("textbox", name="Title").fill("A better name <b>")
     page.get_by_role("button", name="Rename", exact=True).click()
     expect(page.get_by_role("heading", level=1)).to_have_text("A better name <b>")
     row = page.get_by_role("navigation").get_by_role("link", name="A better name <b>")
     expect(row).to_be_visible()
     page.get_by_role("button", name="Rename or delete this conversation").click()
-    page.get_by_role("button", name="Delete this conversation").click()
+    page.get_by_role("button", name="Delete this conversation", exact=True).click()
     expect(page).to_have_url(re.compile(r"/\?deleted=\w+$"))
     expect(row).to_have_count(0)
 
@@ -40,7 +40,7 @@ def test_deleting_stops_the_reply_that_runs(server: Server, page: Page) -> None:
     say(page, "Deleted in the middle of it")
     expect(page.locator(".md.open")).to_contain_text("Del")
     page.get_by_role("button", name="Rename or delete this conversation").click()
-    page.get_by_role("button", name="Delete this conversation").click()
+    page.get_by_role("button", name="Delete this conversation", exact=True).click()
     expect(page).to_have_url(re.compile(r"/\?deleted=\w+$"))
     server.until(lambda _: server.is_idle())
 
@@ -114,11 +114,11 @@ def test_everything_but_streaming_works_without_script(server: Server, visitor: 
     expect(page.get_by_role("article", name="Assistant").last).to_contain_text("To be stopped")
     expect(page.get_by_role("button", name="Send")).to_be_visible()
     page.get_by_role("button", name="Rename or delete this conversation").click()
-    page.get_by_label("Title").fill("Plain forms")
+    page.get_by_role("textbox", name="Title").fill("Plain forms")
     page.get_by_role("button", name="Rename", exact=True).click()
     expect(page.get_by_role("heading", level=1)).to_have_text("Plain forms")
     page.get_by_role("button", name="Rename or delete this conversation").click()
-    page.get_by_role("button", name="Delete this conversation").click()
+    page.get_by_role("button", name="Delete this conversation", exact=True).click()
     expect(page.get_by_role("link", name="Plain forms")).to_have_count(0)
 
 

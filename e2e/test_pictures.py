@@ -283,7 +283,7 @@ def test_pictures_go_with_their_conversation(seeing: Server, page: Page, visitor
     finished(page)
     address = page.get_by_role("link", name=re.compile("only here")).get_attribute("href")
     page.get_by_role("button", name="Rename or delete this conversation").click()
-    page.get_by_role("button", name="Delete this conversation").click()
+    page.get_by_role("button", name="Delete this conversation", exact=True).click()
     expect(page).to_have_url(re.compile(r"/\?deleted="))
     store = seeing.app.state.site.store
     seeing.run(store.forget(page.url.partition("=")[2]))

@@ -92,18 +92,19 @@ def test_settings_go_with_the_first_message_and_are_kept_as_they_are_changed(
     expect(field(page, "top_k")).to_have_attribute("placeholder", "40")
     expect(origin(page, "top_k")).to_contain_text("preset precise")
     expect(page.locator("#tune-head [name=version]")).to_have_value("6")
-    say(page, "Again")
+    field(page, "seed").fill("9")
+    say(page, "Again")  # at once
     finished(page)
     assert asked[-1].params == Params(
-        temperature=0.3, top_k=40, top_p=0.9, min_p=0.2, seed=8, max_tokens=5
+        temperature=0.3, top_k=40, top_p=0.9, min_p=0.2, seed=9, max_tokens=5
     )
     page.reload()
     expect(page.locator("#settings")).to_be_visible()  # it stays open
-    expect(field(page, "seed")).to_have_value("8")
+    expect(field(page, "seed")).to_have_value("9")
     page.get_by_role("button", name="Regenerate").last.click()
     expect(page.locator(".place").last).to_contain_text("2/2")
     finished(page)
-    assert asked[-1].params.seed == 8
+    assert asked[-1].params.seed == 9
     field(page, "seed").press("Escape")
     expect(page.locator("#settings")).not_to_be_visible()
     expect(page.locator("#tuned")).to_be_focused()

@@ -45,14 +45,14 @@ GROUPS = (
             Knob("top_p", later("Top-p"), "number"),
             Knob("min_p", later("Min-p"), "number"),
             Knob("seed", later("Seed"), "whole", later("-1: random")),
-            Knob("max_tokens", later("Most tokens"), "whole", later("-1: no limit")),
+            Knob("max_tokens", later("Max tokens"), "whole", later("-1: any")),
         ),
     ),
     Group(
         later("Thinking"),
         (
             Knob("enable_thinking", later("Thinks before it replies"), "switch"),
-            Knob("thinking_budget", later("Most tokens of it"), "whole", later("-1: no limit")),
+            Knob("thinking_budget", later("Thinking budget"), "whole", later("-1: no limit")),
         ),
     ),
     Group(

@@ -240,10 +240,14 @@ settings?.addEventListener("keydown", (event) => {
 settings?.addEventListener("click", ({ target }) => {
   if (target.matches(".reset")) target.closest(".set").querySelector("[name]").value = "";
 });
-// Changes wait for one another: each is made from what the one before it came to.
-document.addEventListener("htmx:before:request", ({ target, detail }) => {
+// Changes wait for one another: each is made from what the one before it came to. A message waits
+// for the change that is on its way.
+let saving = Promise.resolve();
+document.addEventListener("htmx:before:request", ({ target, detail: { ctx } }) => {
   const version = target.closest?.("#tune")?.querySelector("[name=version]");
-  if (version) detail.ctx.request.body.set("version", version.value);
+  if (version) ctx.request.body.set("version", version.value);
+  if (version) ctx.fetch = (...request) => (saving = fetch(...request));
+  if (target.id === "composer") ctx.fetch = (...request) => saving.catch(() => {}).then(() => fetch(...request));
 });
 
 // What the server cannot say itself. The text in the box stays where it is.

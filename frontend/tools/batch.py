@@ -2,13 +2,8 @@
 open or not."""
 
 import asyncio
-import csv
-import io
-import json
-from collections.abc import AsyncIterator, Sequence
 from typing import Any, cast
 
-import msgspec
 from litestar import Response, get, post, route
 from litestar.datastructures import FormMultiDict, UploadFile
 from litestar.params import FromPath
@@ -17,52 +12,23 @@ from msgspec import Struct
 
 from corral.backend.errors import CorralError, Refused
 from corral.backend.presets import BUILT_INS
-from corral.backend.store import Batch, BatchRow, Counts
+from corral.backend.store import Batch, Counts
 from corral.frontend import tuning, tuning_form, typed, views
 from corral.frontend.actions import text_of
 from corral.frontend.live import sentence
 from corral.frontend.markdown import render
 from corral.frontend.site import Site
 from corral.frontend.tools import compare
+from corral.frontend.tools.batch_files import content
 from corral.frontend.tools.batch_input import FORMATS, MAX_ROWS, Prompt, prompts
+from corral.frontend.tools.batch_views import Job, Line, job, line, said
 from corral.frontend.tools.frame import tool_page
 from corral.frontend.typed import Typed
 from corral.frontend.wire import HEADERS, LOOK, AnyRequest, form_of, go, page, site_of
-from corral.frontend.words import _, ngettext, number
+from corral.frontend.words import _, number
 
-#: Rows on one page, and rows read at a time for a download.
+#: Rows on one page.
 N_ROWS = 100
-EXCERPT_CHARS = 220
-
-
-class Job(Struct, frozen=True, kw_only=True):
-    """A batch as it stands. ``value`` of ``top`` rows have ended; ``is_open``: rows wait and
-    nobody works on them."""
-
-    id: str
-    title: str
-    label: str
-    status: str
-    error: str
-    is_running: bool
-    is_open: bool
-    value: int
-    top: int
-    n_failed: int
-    figures: str
-
-
-class Line(Struct, frozen=True, kw_only=True):
-    """A row of the table."""
-
-    position: int
-    name: str
-    prompt: str
-    status: str
-    words: str
-    answer: str
-    error: str
-    figures: str
 
 
 class Form(Struct, frozen=True, kw_only=True):
@@ -151,7 +117,7 @@ async def _rows(
             raise Refused(_("The file is not text in UTF-8."), param="file") from None
     chosen = cast(Any, format)
     found = await asyncio.to_thread(prompts, text, chosen, file_name=name, column=column)
-    return name or views.title_of(_said(found[0].messages)[-1][1]), found
+    return name or views.title_of(said(found[0].messages)[-1][1]), found
 
 
 @get("/batch/{batch_id:str}")
@@ -177,8 +143,8 @@ async def one(
     row = await site.store.batches.row(batch_id, position)
     view = One(
         job=_job(site, batch, counts),
-        line=_line(row),
-        said=tuple(_said(row.messages)),
+        line=line(row),
+        said=tuple(said(row.messages)),
         reasoning=row.reasoning,
         html=await asyncio.to_thread(render, row.answer),
     )
@@ -218,11 +184,6 @@ async def delete(request: AnyRequest, batch_id: FromPath[str]) -> Response[Any]:
     return go("/batch")
 
 
-# --- downloads ------------------------------------------------------------------------------------
-
-_COLUMNS = ("id", "status", "prompt", "answer", "error", "n_prompt", "n_generated", "is_cut")
-
-
 @get("/batch/{batch_id:str}/download")
 async def download(request: AnyRequest, batch_id: FromPath[str]) -> Stream:
     """All rows as JSONL, or with ``?as=csv`` as a table. Raises Refused not_found."""
@@ -232,54 +193,13 @@ async def download(request: AnyRequest, batch_id: FromPath[str]) -> Stream:
     kind = "csv" if is_csv else "jsonl"
     media_type = "text/csv; charset=utf-8; header=present" if is_csv else "application/x-ndjson"
     return Stream(
-        _content(site, batch_id, is_csv=is_csv),
+        content(site.store, batch_id, is_csv=is_csv),
         media_type=media_type,
         headers={
             **HEADERS,
             "content-disposition": f'attachment; filename="batch-{batch_id[:16]}.{kind}"',
         },
     )
-
-
-async def _content(site: Site, batch_id: str, *, is_csv: bool) -> AsyncIterator[bytes]:
-    yield _csv_line(_COLUMNS) if is_csv else b""
-    at = 0
-    while rows := await site.store.batches.rows(batch_id, at, N_ROWS):
-        at = rows[-1].position
-        yield b"".join(_csv_line(_values(row)) if is_csv else _json_line(row) for row in rows)
-
-
-def _values(row: BatchRow) -> Sequence[object]:
-    said = _said(row.messages)
-    prompt = said[-1][1] if len(said) == 1 else bytes(row.messages).decode()
-    cut = "true" if row.is_cut else "false"
-    return (
-        *(row.name, row.status, prompt, row.answer, row.error),
-        *(row.n_prompt, row.n_generated, cut),
-    )
-
-
-def _csv_line(values: Sequence[object]) -> bytes:
-    text = io.StringIO(newline="")
-    csv.writer(text).writerow(values)  # RFC 4180: lines end in CRLF
-    return text.getvalue().encode()
-
-
-def _json_line(row: BatchRow) -> bytes:
-    said = {
-        "id": row.name,
-        "status": row.status,
-        "messages": json.loads(row.messages),
-        "answer": row.answer,
-        "reasoning": row.reasoning,
-        "error": row.error,
-        "is_cut": bool(row.is_cut),
-        "n_prompt": row.n_prompt,
-        "n_cached": row.n_cached,
-        "n_generated": row.n_generated,
-        "total_ms": round(row.total_ms, 1),
-    }
-    return json.dumps(said, ensure_ascii=False).encode() + b"\n"
 
 
 # --- views ----------------------------------------------------------------------------------------
@@ -328,7 +248,7 @@ async def _table(request: AnyRequest, batch_id: str) -> Table:
     )
     return Table(
         job=_job(site, batch, counts),
-        lines=tuple(map(_line, rows)),
+        lines=tuple(map(line, rows)),
         at=at,
         place=place if counts.total > N_ROWS else "",
         before=at - N_ROWS if at else None,
@@ -337,56 +257,4 @@ async def _table(request: AnyRequest, batch_id: str) -> Table:
 
 
 def _job(site: Site, batch: Batch, counts: Counts) -> Job:
-    is_running = site.batching.is_running(batch.id)
-    ended = counts.done + counts.error
-    words = _("Running") if is_running else _("Stopped") if counts.waiting else _("Done")
-    parts = [_("{n} of {all}").format(n=number(ended), all=number(counts.total))]
-    if counts.error:
-        failed = ngettext("{n} failed", "{n} failed", counts.error)
-        parts.append(failed.format(n=number(counts.error)))
-    if counts.n_generated:
-        parts.append(_("{n} tok").format(n=number(counts.n_generated)))
-    return Job(
-        id=batch.id,
-        title=batch.title,
-        label=batch.label,
-        status=words,
-        error=batch.error,
-        is_running=is_running,
-        is_open=not is_running and counts.waiting > 0,
-        value=ended,
-        top=counts.total,
-        n_failed=counts.error,
-        figures=" · ".join(parts),
-    )
-
-
-def _line(row: BatchRow) -> Line:
-    said = _said(row.messages)
-    words = {
-        "waiting": _("waiting"),
-        "running": _("running"),
-        "done": _("cut off") if row.is_cut else _("done"),
-        "error": _("failed"),
-    }
-    figures = _("{n} tok").format(n=number(row.n_generated)) if row.n_generated else ""
-    return Line(
-        position=row.position,
-        name=row.name,
-        prompt=_excerpt(said[-1][1]),
-        status=row.status,
-        words=words[row.status],
-        answer=_excerpt(row.answer),
-        error=row.error,
-        figures=figures,
-    )
-
-
-def _said(messages: bytes) -> list[tuple[str, str]]:
-    found = msgspec.json.decode(messages, type=list[dict[str, str]])
-    return [(message["role"], message["content"]) for message in found]
-
-
-def _excerpt(text: str) -> str:
-    words = " ".join(text[: EXCERPT_CHARS * 4].split())
-    return words if len(words) <= EXCERPT_CHARS else f"{words[:EXCERPT_CHARS]}…"
+    return job(batch, counts, is_running=site.batching.is_running(batch.id))

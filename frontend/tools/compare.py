@@ -183,7 +183,7 @@ def _seeded(request: ChatRequest, seed: int) -> ChatRequest:
 def label(own: Own) -> str:
     """What a column was asked for with, in few words."""
     texts = typed.texts(own)
-    said = [f"{_(KNOBS[name].label)} {texts[name]}" for name in FIELDS if texts[name]]
+    said = [" ".join([_(KNOBS[name].label), texts[name]]) for name in FIELDS if texts[name]]
     system = [_("System prompt")] if own.system else []
     return " · ".join([*filter(None, [own.preset]), *said, *system]) or _("Server's settings")
 

@@ -184,7 +184,10 @@ BAD_TOOLS = [
     ({"continue_final_message": True}, "continue_final_message"),
     ({"continue_final_message": True, "add_generation_prompt": True}, "add_generation_prompt"),
     ({"messages": [{"role": "assistant", "content": "a"}] * 2}, "messages[1]"),
-    ({"messages": [{"role": "assistant", "tool_calls": [{}]}]}, "messages[0]"),
+    (
+        {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]}]},
+        "messages[0]",
+    ),
 ]
 UNBUILT = [
     ({"tools": [{"type": "custom"}]}, "tools[0].type"),

@@ -17,6 +17,7 @@ STRICT = (
 )
 MUTE = STRICT.replace("{{ raise_exception('no system') }}", "{% continue %}")
 SYSTEM = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]
+CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
 
 
@@ -168,7 +169,7 @@ def test_llama_cpp_may_write_its_own_formats(
             ({"chat_template_kwargs": {"a": 1}}, "chat_template_kwargs"),
             ({"messages": [said("narrator", "x")]}, "messages[0].role"),
             (
-                {"messages": [said("assistant", "", tool_calls=[{}]), said("user", "x")]},
+                {"messages": [said("assistant", "", tool_calls=[CALL]), said("user", "x")]},
                 "messages[0].tool_calls",
             ),
         ):

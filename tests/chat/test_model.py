@@ -142,7 +142,10 @@ def test_calls_are_read_and_constrained_where_there_are_tools() -> None:
 
 
 def test_an_error_names_the_tool_by_its_place_in_the_whole_list() -> None:
-    tools = (TOOL, Tool(name="g", source={"function": {"name": "g"}}))
+    tools = (
+        TOOL,
+        Tool(name="g", source={"function": {"name": "g"}}, at="tools[1].function.parameters"),
+    )
     request = ChatRequest(messages=HI, tools=tools, tool_choice="required", tool_name="g")
     constraint = _model().read(request).constraint
     assert constraint is not None

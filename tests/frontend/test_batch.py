@@ -11,7 +11,7 @@ import pytest
 
 from corral.backend.errors import Broken, Refused
 from corral.backend.settings import Settings
-from corral.backend.store import BatchRow
+from corral.backend.store import BatchRow, Store
 from corral.frontend.tools.batch_input import MAX_ROWS, prompts
 
 #: See ``conftest``.
@@ -193,6 +193,19 @@ async def test_it_survives_a_restart_as_stopped(tmp_path: Path, client_of: Any) 
         await client.post(f"{where}/resume", follow_redirects=False)
         await over(client, where)
         assert [r.answer for r in await rows_of(client, where)] == ["one", "two"]
+
+
+async def test_what_a_crash_left_running_is_stopped_and_waits(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    await store.open()
+    made = await store.batches.create("t", "", b"{}", [("1", b"[]"), ("2", b"[]")])
+    taken = await store.batches.take(made.id)
+    assert taken is not None and taken.position == 1
+    await store.close()
+    await (again := Store(tmp_path)).open()
+    batch, counts = await again.batches.get(made.id)
+    assert (batch.status, counts.waiting, counts.running) == ("stopped", 2, 0)
+    await again.close()
 
 
 async def test_settings_reach_every_row(client: Client) -> None:
