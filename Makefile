@@ -17,7 +17,7 @@ PYTHON ?= $(shell .ci/find-python)
 ARGS   ?=
 
 .DELETE_ON_ERROR:
-.PHONY: help setup serve test check e2e bench browser lock words clean
+.PHONY: help setup serve test check e2e bench browser lock words pictures clean
 
 serve: $(V)/.serve $(V)/.model
 	@$(BIN)/corral serve $(ARGS)
@@ -29,6 +29,7 @@ help:
 	@echo "make e2e                         the browser tests"
 	@echo "make bench                       measure against peers, as ratios"
 	@echo "make lock                        pin the newest allowed versions of all libraries"
+	@echo "make pictures                    take the pictures of docs/ui.md anew"
 	@echo "make words                       bring the catalogues of the pages' words up to date"
 	@echo "make clean                       remove what make installed"
 
@@ -95,6 +96,9 @@ lock: $(V)/.made
 	$(BIN)/python -m pip install -q --disable-pip-version-check uv
 	$(LOCK) pyproject.toml -o requirements.txt
 	$(LOCK) pyproject.toml --group dev -c requirements.txt -o requirements-dev.txt
+
+pictures: $(V)/.dev browser
+	$(BIN)/python e2e/tour.py
 
 # New sentences come into every catalogue without a translation; a test says where one is missing.
 words: $(V)/.dev

@@ -27,12 +27,15 @@ from corral.backend.pool import Pool
 from corral.backend.service import Service
 from corral.backend.settings import Settings
 from corral.backend.spellings import DEVICES, HELP, VERSION
+from corral.backend.starting import Starting
 from corral.backend.usage import usage
 
 log = logging.getLogger("corral")
 
 EXIT_USAGE = 2
 EXIT_LOAD_FAILED = 3
+#: What the server keeps cannot be opened, such as the data of a newer version.
+EXIT_STORE = 4
 #: How long responses may take to end when the server stops at once.
 GRACE_S = 0.5
 #: The package that holds the embedded model; found without importing it.
@@ -161,8 +164,9 @@ def serve(settings: Settings) -> int:
     except Refused as error:
         return usage_error(error.message)
     service = Service(settings, Pool(settings))
+    app = Starting(create_app(settings, service))
     config = uvicorn.Config(
-        create_app(settings, service),
+        app,
         ssl_certfile=settings.ssl_cert_file,
         ssl_keyfile=settings.ssl_key_file,
         log_config=None,
@@ -179,7 +183,10 @@ def serve(settings: Settings) -> int:
         print(f"corral: {error}", file=sys.stderr)
         return 1
     except SystemExit:
-        return 1  # uvicorn has said why
+        if app.failure is None:
+            return 1  # uvicorn has said why
+        print(f"corral: {app.failure.message}", file=sys.stderr)
+        return EXIT_STORE
     return server.exit_code
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from e2e_kit import ARGS, CHROMIUM, PHONE, Server, finished, say
+from e2e_kit import ARGS, CHROMIUM, PHONE, Server, say
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from corral.backend.__main__ import embedded_model
@@ -43,6 +43,7 @@ def find(items: list[int], wanted: int) -> int | None:
 
 The standard library has it as `bisect.bisect_left`.
 """
+TEXT = "Café naïve Ελλάδα ≟ ∑\n\tdef f(x): return x**2  # <|im_end|>"
 TALKS = {
     "Binary search": (ASKED, ANSWER),
     "A letter to the council": ("Write to the council about the bridge.", "Dear council, …"),
@@ -87,7 +88,7 @@ def bring_in(page: Page, url: str) -> None:
     page.locator("input[type=file]").set_input_files(
         {"name": "talks.jsonl", "mimeType": "application/jsonl", "buffer": lines}
     )
-    page.get_by_role("button", name="Import").click()
+    page.get_by_role("button", name="Bring in").click()
     page.get_by_role("link", name="Binary search").first.click()
 
 
@@ -111,15 +112,16 @@ def tour(browser: Browser, url: str) -> None:
     page.wait_for_function("() => !document.querySelector('#stop')", timeout=120_000)
     look(page, "ways")
     page.get_by_role("button", name="Keep this one").first.click()
+    page.locator("select[name=n]").select_option("1")
     say(page, "And one in the south?")
-    finished(page)
-    page.get_by_role("link", name="Inspect").last.click()
+    page.get_by_role("link", name="Inspect").nth(1).click()
     look(page, "inspect")
 
     page.goto(f"{url}/tokens")
-    page.locator("textarea").first.fill("Café naïve 日本 🙂\n\tdef f(x): return x**2  # <|im_end|>")
-    page.get_by_role("button", name="Show").or_(page.locator("button.send")).first.click()
-    page.wait_for_load_state("networkidle")
+    page.locator("textarea").first.fill(
+        "Café naïve Ελλάδα ≟ ∑\n\tdef f(x): return x**2  # <|im_end|>"
+    )
+    page.get_by_role("list", name="Tokens").get_by_role("listitem").nth(20).wait_for()
     look(page, "tokens")
     page.goto(f"{url}/status")
     look(page, "status")

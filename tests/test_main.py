@@ -1,7 +1,9 @@
 """The command line, without a model."""
 
+import contextlib
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -168,6 +170,27 @@ def test_a_port_in_use_is_an_error_code(tmp_path: Path) -> None:
     process.send_signal(signal.SIGTERM)
     assert end(process)[0] == 0
     assert second.returncode == 1 and b"address already in use" in second.stderr
+
+
+def test_a_data_folder_of_a_newer_version_is_one_line_and_an_exit_code(tmp_path: Path) -> None:
+    process, _ = start(tmp_path)
+    process.send_signal(signal.SIGTERM)
+    assert end(process)[0] == 0
+    (file,) = tmp_path.glob("*.db")
+    with contextlib.closing(sqlite3.connect(file)) as database:
+        database.execute("PRAGMA user_version = 9999")
+    again = subprocess.run(
+        [
+            *(sys.executable, "-m", "corral.backend", "serve", "--fake", "--port", "0"),
+            *("--data-dir", str(tmp_path)),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert again.returncode == command.EXIT_STORE
+    assert again.stderr.count("\n") == 1 and "newer version" in again.stderr, again.stderr
 
 
 def test_a_data_folder_that_cannot_be_is_one_line_and_an_exit_code(

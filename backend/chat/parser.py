@@ -75,6 +75,7 @@ class Machine(Reader):
         self._parts: list[Part] = []
         self._blanks: list[str] = []  # white space that may turn out to stand before a tag
         self._n_begun = 0
+        self._is_called = False  # and nothing but markup, or reasoning, stands behind it
         self._run: Step[None] = self._answer()
         next(self._run)
 
@@ -111,8 +112,10 @@ class Machine(Reader):
         self.say(text)
 
     def say(self, text: str) -> None:
-        """Content."""
-        self._tell(Content, text)
+        """Content; but what waits for more behind a call, when there is no more, is the beginning of
+        a tag or of another call, and says nothing."""
+        if not (self._is_over and self._is_called):
+            self._tell(Content, text)
 
     def think(self, text: str) -> None:
         """A thought."""
@@ -124,6 +127,7 @@ class Machine(Reader):
         self._blanks.clear()
         id = id or self.setup.new_id(self._n_begun, name)
         self._parts.append(CallBegin(self._n_begun, id, name))
+        self._is_called = True
         self._n_begun += 1
 
     def argue(self, text: str) -> None:
@@ -193,6 +197,7 @@ class Machine(Reader):
     def _tell(self, kind: type[Content] | type[Thought], text: str) -> None:
         body = text.rstrip(BLANKS)
         if body:
+            self._is_called &= kind is Thought
             self._parts.append(kind("".join((*self._blanks, body))))
             self._blanks.clear()
         if len(body) < len(text):

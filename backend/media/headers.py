@@ -26,6 +26,17 @@ def webp_size(data: bytes) -> tuple[int, int]:
     raise ValueError("no size")
 
 
+def png_ends(data: bytes) -> bool:
+    """Whether a PNG has its last chunk, whole. Decoders stop where the pixels do."""
+    at = 8
+    while at + 12 <= len(data):
+        n_bytes, kind = int.from_bytes(data[at : at + 4], "big"), data[at + 4 : at + 8]
+        at += 12 + n_bytes
+        if kind == b"IEND":
+            return at <= len(data)
+    return False
+
+
 def jpeg_scans(data: bytes) -> int:
     """How many scans a JPEG has, up to the end of its first picture. Each is a pass over all pixels
     and may take no more than a hundred bytes of the file."""

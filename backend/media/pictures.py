@@ -20,7 +20,7 @@ from PIL.WebPImagePlugin import WebPImageFile
 
 from corral.backend.errors import Refused
 from corral.backend.media import magic
-from corral.backend.media.headers import jpeg_scans, webp_size
+from corral.backend.media.headers import jpeg_scans, png_ends, webp_size
 from corral.backend.media.pixels import Unreadable, fitted, orientation, to_rgb, upright
 
 Format = Literal["png", "jpeg", "webp", "gif", "bmp", "tiff"]
@@ -125,6 +125,8 @@ def _decoded(found: str, data: bytes, limits: PictureLimits) -> Image.Image:
             # Only JPEG can: it is decoded at a half, a quarter or an eighth, if that is enough.
             image.draft(None, size)
         image.load()
+        if found == "png" and not png_ends(data):
+            raise EOFError("no IEND")
         turned = orientation(image)
         plain = to_rgb(image)
     size = fitted(plain.size, limits.max_side)
