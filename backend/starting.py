@@ -1,28 +1,31 @@
 """The start of the application, and what is said when it cannot be."""
 
 import logging
-
-from litestar.types import ASGIApp, Message, Receive, Scope, Send
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
 
 from corral.backend.errors import CorralError
+
+#: An application as ASGI has it.
+App: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 class Starting:
     """Stands before the application. ``failure``: why it could not start, when that is known and
     wants a line and no traceback."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: App) -> None:
         self.failure: CorralError | None = None
         self._app = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Passes everything on, but for the traceback of a start that failed for a known reason."""
         if scope["type"] != "lifespan":
             await self._app(scope, receive, send)
             return
-        withheld: list[Message] = []
+        withheld: list[dict[str, Any]] = []
 
-        async def tell(message: Message) -> None:
+        async def tell(message: dict[str, Any]) -> None:
             if message["type"] == "lifespan.startup.failed":
                 withheld.append(message)
             else:

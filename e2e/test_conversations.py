@@ -99,7 +99,7 @@ def test_everything_but_streaming_works_without_script(server: Server, visitor: 
     page.get_by_label("Message", exact=True).fill("No script here at all")
     page.get_by_role("button", name="Send").click()
     expect(page.locator(".user > .user")).to_have_text("No script here at all")
-    expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    expect(page.get_by_role("button", name="Stop", exact=True)).to_be_visible()
     server.control(hold=None)
     server.until(lambda _: server.is_idle())
     # The page loads itself again while a reply runs.
@@ -108,7 +108,7 @@ def test_everything_but_streaming_works_without_script(server: Server, visitor: 
     server.control(hold="decode", after=3)
     page.get_by_label("Message", exact=True).fill("To be stopped")
     page.get_by_role("button", name="Send").click()
-    page.get_by_role("button", name="Stop").click()
+    page.get_by_role("button", name="Stop", exact=True).click()
     expect(page.get_by_text("Stopped", exact=True)).to_be_visible()
     server.control(hold=None)
     page.get_by_role("button", name="Retry").click()

@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -172,14 +173,23 @@ def test_a_port_in_use_is_an_error_code(tmp_path: Path) -> None:
     assert second.returncode == 1 and b"address already in use" in second.stderr
 
 
-def test_a_data_folder_of_a_newer_version_is_one_line_and_an_exit_code(tmp_path: Path) -> None:
-    process, _ = start(tmp_path)
-    process.send_signal(signal.SIGTERM)
-    assert end(process)[0] == 0
-    (file,) = tmp_path.glob("*.db")
-    with contextlib.closing(sqlite3.connect(file)) as database:
+def _of_a_newer_version(folder: Path) -> None:
+    with contextlib.closing(sqlite3.connect(folder / "corral.db")) as database:
         database.execute("PRAGMA user_version = 9999")
-    again = subprocess.run(
+
+
+def _of_something_else(folder: Path) -> None:
+    (folder / "corral.db").write_bytes(b"no database at all" * 100)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"), [(_of_a_newer_version, "newer version"), (_of_something_else, "--data-dir")]
+)
+def test_a_data_folder_that_cannot_be_opened_is_one_line_and_an_exit_code(
+    spoil: Callable[[Path], None], words: str, tmp_path: Path
+) -> None:
+    spoil(tmp_path)
+    ended = subprocess.run(
         [
             *(sys.executable, "-m", "corral.backend", "serve", "--fake", "--port", "0"),
             *("--data-dir", str(tmp_path)),
@@ -189,8 +199,8 @@ def test_a_data_folder_of_a_newer_version_is_one_line_and_an_exit_code(tmp_path:
         timeout=30,
         check=False,
     )
-    assert again.returncode == command.EXIT_STORE
-    assert again.stderr.count("\n") == 1 and "newer version" in again.stderr, again.stderr
+    assert ended.returncode == command.EXIT_STORE
+    assert ended.stderr.count("\n") == 1 and words in ended.stderr, ended.stderr
 
 
 def test_a_data_folder_that_cannot_be_is_one_line_and_an_exit_code(

@@ -113,7 +113,8 @@ def _framework(request: AnyRequest, error: HTTPException) -> Response[Any]:
         return _wrong_method(request, error)
     if error.status_code == 413:
         limit = request.app.state.settings.max_body_mb
-        return failed(Refused(f"The body is larger than {limit} MiB", kind="too_large"), request)
+        message = f"The body is larger than {limit} MiB (--max-body-mb)"
+        return failed(Refused(message, kind="too_large"), request)
     if error.status_code >= 500:
         return _unexpected(request, error)
     kind = _KIND_BY_STATUS.get(error.status_code, "invalid")

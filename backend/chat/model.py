@@ -233,12 +233,11 @@ class ChatModel:
         return Turn(prompt=prompt, new_parser=Unread, constraint=constraint, marks=marks)
 
     def _parser(self, wish: Wish, shown: str) -> Parser:
+        plain = self.dialect.parser(replace(wish, thinks="no"), self._controls)
         if shown == "none":
-            return self.dialect.parser(replace(wish, thinks="no"), self._controls)
+            return plain
         parser = self.dialect.parser(wish, self._controls)
-        if shown == "deepseek-legacy" and self.dialect.think is not None:
-            return Both(parser, self.dialect.think, is_open=wish.thinks == "open")
-        return parser
+        return Both(parser, plain) if shown == "deepseek-legacy" else parser
 
     def _wish(self, request: ChatRequest, thinks: Thinks) -> Wish:
         tools, named = request.tools, request.tool_name

@@ -112,8 +112,8 @@ class Machine(Reader):
         self.say(text)
 
     def say(self, text: str) -> None:
-        """Content; but what waits for more behind a call, when there is no more, is the beginning of
-        a tag or of another call, and says nothing."""
+        """Content; but what waits for more behind a call, when there is no more, is the beginning
+        of a tag or of another call, and says nothing."""
         if not (self._is_over and self._is_called):
             self._tell(Content, text)
 

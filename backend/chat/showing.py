@@ -1,45 +1,33 @@
 """Answers shown in another way than they are read: reasoning twice, or nothing read at all."""
 
 from collections.abc import Sequence
-from typing import Any, Final
 
 from corral.backend.chat.parser import Parser
-from corral.backend.chat.types import Content, Part, Thought
+from corral.backend.chat.types import CallArguments, CallBegin, Content, Part, Thought
 
 
 class Both:
-    """Reasoning apart, and in the content as well, with its tags (``deepseek-legacy``)."""
+    """Reasoning apart, and in the content as well, as it was written (``deepseek-legacy``).
+    ``parser`` reads reasoning and calls, ``plain`` the content, in which reasoning is text."""
 
-    def __init__(self, parser: Parser, tags: tuple[str, str], *, is_open: bool) -> None:
+    def __init__(self, parser: Parser, plain: Parser) -> None:
         self.n_calls = 0
         self._parser = parser
-        self._tags: Final = tags
-        self._is_thinking = False
-        self._is_open = is_open  # the prompt has the opening tag
+        self._plain = plain
 
-    def feed(self, text: str, marks: Any = ()) -> list[Part]:
+    def feed(self, text: str, marks: Sequence[tuple[int, str]] = ()) -> list[Part]:
         """See ``Parser``."""
-        return self._double(self._parser.feed(text, marks))
+        return self._both(self._parser.feed(text, marks), self._plain.feed(text, marks))
 
     def finish(self) -> list[Part]:
         """See ``Parser``."""
-        return self._double(self._parser.finish())
+        return self._both(self._parser.finish(), self._plain.finish())
 
-    def _double(self, parts: list[Part]) -> list[Part]:
+    def _both(self, parts: list[Part], plain: list[Part]) -> list[Part]:
         self.n_calls = self._parser.n_calls
-        doubled: list[Part] = []
-        for part in parts:
-            is_thought = isinstance(part, Thought)
-            if is_thought != self._is_thinking:
-                self._is_thinking = is_thought
-                tag = "" if is_thought and self._is_open else self._tags[not is_thought]
-                self._is_open = False
-                if tag:
-                    doubled.append(Content(tag))
-            doubled.append(part)
-            if isinstance(part, Thought):
-                doubled.append(Content(part.text))
-        return doubled
+        thoughts = [part for part in parts if isinstance(part, Thought)]
+        calls = [part for part in parts if isinstance(part, CallBegin | CallArguments)]
+        return [*thoughts, *(part for part in plain if isinstance(part, Content)), *calls]
 
 
 class Unread:

@@ -12,6 +12,8 @@ from corral.backend.errors import Refused
 from corral.backend.media.policy import MediaPolicy
 from corral.backend.media.remote import Network, fetch
 
+#: What RFC 8089 calls this machine; a file's own host may be absent.
+_LOCALHOST: Final = re.compile(r"//localhost(?=/)", re.IGNORECASE)
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 #: Shorter texts are decoded at once; a thread for them would take longer.
 _SHORT: Final = 64 * 1024
@@ -92,7 +94,8 @@ def _file(path: str, param: str, policy: MediaPolicy) -> bytes:
         )
         raise Refused(message, param=param)
     try:
-        found = _inside(Path(policy.path).resolve(strict=True), unquote(path.removeprefix("//")))
+        path = unquote(_LOCALHOST.sub("", path, count=1).removeprefix("//"))
+        found = _inside(Path(policy.path).resolve(strict=True), path)
         # Neither a link put there since, nor waiting for someone to write to a pipe.
         flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
         with open(found, "rb", opener=lambda name, mode: os.open(name, mode | flags)) as file:

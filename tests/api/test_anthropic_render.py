@@ -11,7 +11,16 @@ from pydantic import TypeAdapter
 
 from corral.backend.api.answer import Answer, Wishes
 from corral.backend.api.anthropic_render import MessagesRender
-from corral.backend.chat.types import Content, Event, Finished, Reading, Text, Timings
+from corral.backend.chat.types import (
+    CallArguments,
+    CallBegin,
+    Content,
+    Event,
+    Finished,
+    Reading,
+    Text,
+    Timings,
+)
 from corral.backend.engine.messages import FinishKind
 from corral.backend.errors import Broken
 
@@ -131,3 +140,10 @@ def test_a_failure_has_the_nested_shape() -> None:
         "error": {"type": "overloaded_error", "message": "boom", "code": "engine_died"},
         "request_id": None,
     }
+
+
+def test_half_a_character_in_a_call_is_a_question_mark_in_its_input() -> None:
+    arguments = r'{"a\ud83d": ["\ude00", "\ud83d\ude00", 1.5]}'
+    call = CallBegin(0, "id", "f"), CallArguments(0, arguments)
+    made = whole([Text("x", [1], TIMES, parts=call), end()])
+    assert made["content"][0]["input"] == {"a?": ["?", "😀", 1.5]}

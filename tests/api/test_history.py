@@ -254,10 +254,6 @@ def test_the_places_of_a_prompt_are_those_of_the_api(run_server: Any) -> None:
     with run_server(jinja=False) as server, httpx.Client(base_url=server.url) as http:
         use = {"type": "tool_use", "id": "1", "name": "f", "input": {}}
         result = {"type": "tool_result", "tool_use_id": "1", "content": "x"}
-        body = {
-            "system": "x",
-            "messages": [ASK, {"role": "assistant", "content": [use]}]
-            + [{"role": "user", "content": [result]}],
-            "max_tokens": 1,
-        }
+        turns = ASK, {"role": "assistant", "content": [use]}, {"role": "user", "content": [result]}
+        body = {"system": "x", "messages": turns, "max_tokens": 1}
         assert refusal(http.post("/v1/messages", json=body))[0] == "messages[1].tool_calls"

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from corral.backend.chat.media import shown
 from corral.backend.chat.model import ChatModel, Turn
@@ -105,6 +106,48 @@ def test_the_old_form_shows_reasoning_twice() -> None:
     said = _read(turn, ("", "<think>"), ("hm", "</think>"), "so")
     assert "".join(p.text for p in said if isinstance(p, Content)) == "<think>hm</think>so"
     assert "".join(p.text for p in said if isinstance(p, Thought)) == "hm"
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [("", "<think>"), ("hm", "</think>")],
+        [("", "<think>"), ("\nhm\n", "</think>"), "\n\n"],
+        [("", "<think>"), ("\nhm\n", "</think>"), "\n\nso", "\n"],
+        [("", "<think>"), "hm "],
+        ["so"],
+    ],
+    ids=str,
+)
+def test_the_content_of_the_old_form_is_that_of_none(pieces: list[Any]) -> None:
+    def said(shown: Any, kind: type[Content] | type[Thought]) -> str:
+        turn = _model().read(ChatRequest(messages=HI, reasoning_format=shown))
+        return "".join(p.text for p in _read(turn, *pieces) if isinstance(p, kind))
+
+    assert said("deepseek-legacy", Content) == said("none", Content)
+    assert said("deepseek-legacy", Thought) == said("deepseek", Thought)
+
+
+def test_calls_in_the_old_form_come_once() -> None:
+    request = ChatRequest(messages=HI, tools=(TOOL,), reasoning_format="deepseek-legacy")
+    turn = _model().read(request)
+    call = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
+    said = _read(turn, ("", "<think>"), ("hm", "</think>"), call)
+    assert [type(p) for p in said if not isinstance(p, Content | Thought)] == [
+        CallBegin,
+        CallArguments,
+    ]
+
+
+def test_a_tool_that_is_named_is_called_once() -> None:
+    for more in ({}, {"parallel_tool_calls": True}):
+        request = ChatRequest(
+            messages=HI, tools=(TOOL,), tool_choice="required", tool_name="f", **more
+        )
+        constraint = _model().read(request).constraint
+        once = replace(request, tool_name=None, parallel_tool_calls=False)
+        assert constraint == _model().read(once).constraint
+        assert constraint != _model().read(replace(request, tool_name=None)).constraint
 
 
 def test_an_answer_may_be_left_unread() -> None:

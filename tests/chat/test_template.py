@@ -224,3 +224,11 @@ def test_a_model_without_a_template_speaks_chatml(user: Message) -> None:
 def test_chatml_shows_a_message_without_content_as_empty() -> None:
     shown = render(CHATML, Message(role="user", content=None), Message(role="user"))
     assert shown.count("<|im_start|>user\n<|im_end|>\n") == 2
+
+
+@pytest.mark.parametrize("source", [r"{{ '\ud83d' }}", r"{{ raise_exception('\ud83d') }}"])
+def test_half_a_character_that_a_template_writes_is_an_objection(source: str) -> None:
+    with pytest.raises(Refused) as refused:
+        compiled(source).render([], add_generation_prompt=False, kwargs={})
+    assert refused.value.kind == "template_error"
+    refused.value.message.encode()

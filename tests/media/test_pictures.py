@@ -407,6 +407,14 @@ def test_a_picture_cut_anywhere_in_its_pixels_is_refused_and_never_half_seen(nam
             continue
 
 
+def test_a_png_without_its_end_is_cut_off() -> None:
+    data = png(1, 1, 8, 2, b"\0\1\2\3")
+    for extra in (b"", b"\n", b"anything"):
+        assert seen(data + extra) == [(1, 2, 3)]
+    for n_cut in range(1, 13):
+        assert "cut off" in refusal(data[:-n_cut])
+
+
 # --- what is no picture -----------------------------------------------------------------------
 
 STRANGERS = {

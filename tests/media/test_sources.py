@@ -124,6 +124,9 @@ def folder(tmp_path: Path) -> Path:
         ("file:a.png", b"pixels"),
         ("file:///a.png", b"pixels"),
         ("file://{folder}/a.png", b"pixels"),
+        ("file://localhost{folder}/a.png", b"pixels"),
+        ("file://LocalHost/a.png", b"pixels"),
+        ("file://localhost/sub/b%20c.png", b"more"),
         ("FILE://sub/b%20c.png", b"more"),
         ("file://sub/../a.png", b"pixels"),
         ("file://link-in", b"more"),
@@ -140,6 +143,7 @@ async def test_a_file_below_the_folder_is_read(folder: Path, url: str, data: byt
         "file://{folder}/../secret", "file://{folder}-not/secret", "file://../media-not/secret",
         "file://link-out", "file://folder-out/secret", "file://circle", "file://pipe",
         "file://sub", "file://", "file:", "file:///", "file://a.png%00", "file:///etc/passwd",
+        "file://localhost/etc/passwd", "file://localhost/../secret", "file://localhost",
         "file://absent.png", "file://" + "a" * 5000, "file://a.png/b",
     ],
 )  # fmt: skip

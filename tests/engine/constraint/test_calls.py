@@ -415,10 +415,10 @@ def test_arguments_that_are_not_declared_are_any_unless_there_may_be_none(
 
 
 def test_a_name_that_python_s_form_cannot_hold_is_refused_by_its_place() -> None:
-    tool = Tool(name="f", parameters={"properties": {"a=b": {}}})
+    tool = Tool(name="f", parameters={"properties": {"a=b": {}}}, at="tools[2].parameters")
     with pytest.raises(Refused) as caught:
         FAMILIES["lfm2"].grammar(Wish(tools=(tool,)), frozenset())
-    assert caught.value.param == "tools[0].function.parameters.properties.a=b"
+    assert caught.value.param == "tools[2].parameters.properties.a=b"
 
 
 def _tool(name: str, argument: str) -> Tool:
