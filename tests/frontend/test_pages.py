@@ -261,7 +261,7 @@ async def test_the_same_action_answers_a_script_with_fragments(client: Client) -
     answer = await client.post("/c", data={"text": "hello"}, headers=HTMX)
     assert answer.status_code == 200
     assert answer.headers["hx-push-url"].startswith("/c/")
-    assert answer.headers["vary"] .split(", ")[0] == "HX-Request"
+    assert answer.headers["vary"].split(", ")[0] == "HX-Request"
     assert "<!doctype" not in answer.text
     assert 'hx-sse:connect="/g/2/events"' in answer.text
 
