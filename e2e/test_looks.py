@@ -30,6 +30,14 @@ $$
 
 - [ ] to do
 - [x] done
+
+```python
+print("a second block in the same language")
+```
+
+| a second | table |
+|---|---|
+| 1 | 2 |
 """
 SIZES = {"desktop": DESKTOP, "phone": PHONE}
 AXE = Axe()

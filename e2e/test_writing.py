@@ -158,7 +158,7 @@ def test_texts_are_chosen_refused_sent_and_folded(server: Server, visitor: Visit
     expect(page.locator(".user > .user")).to_have_text("Sum up")
     finished(page)
     expect(page.locator("#chips li")).to_have_count(0)
-    text = page.get_by_role("region", name="notes.md").locator("visible=true")
+    text = page.get_by_role("group", name="notes.md").locator("visible=true")
     expect(text).to_have_count(0)
     page.locator(".turn.user summary", has_text="notes.md").click()
     expect(text).to_contain_text("code <b>")

@@ -99,7 +99,7 @@ class _Renderer(RendererHTML):
         self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType
     ) -> str:
         label = words._("Table")
-        return f'<div class="table" tabindex="0" role="region" aria-label="{label}"><table>\n'
+        return f'<div class="table" tabindex="0" role="group" aria-label="{label}"><table>\n'
 
     def table_close(
         self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType
@@ -189,7 +189,7 @@ def code_frame(language: str) -> tuple[str, str]:
     head = (
         f'<div class="code"><div class="bar"><span>{name}</span>'
         f'<button type="button" class="copy">{copy}</button></div>'
-        f'<pre tabindex="0" role="region" aria-label="{label}"><code>'
+        f'<pre tabindex="0" role="group" aria-label="{label}"><code>'
     )
     return head, "</code></pre></div>\n"
 
