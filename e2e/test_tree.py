@@ -126,6 +126,7 @@ def test_turns_being_edited_and_the_list_of_branches_are_accessible(
     page = visitor.page(viewport=size, color_scheme=scheme)
     talk(page, server, f"look {scheme} {size['width']}")
     edit(page, 0, "look again", by="Send as a branch")
+    expect(turn(page, 0).locator(".user")).to_have_text("look again")
     finished(page)
     turn(page, 1).get_by_role("link", name="Edit").click()
     expect(turn(page, 1).get_by_role("textbox")).to_be_visible()
