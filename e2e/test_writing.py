@@ -16,6 +16,19 @@ def type_in(page: Page, text: str) -> None:
         page.get_by_label("Message", exact=True).press_sequentially(text)
 
 
+def test_a_draft_of_a_new_chat_that_came_back_can_be_emptied(server: Server, page: Page) -> None:
+    page.goto(server.url)
+    type_in(page, "not after all")
+    page.goto(server.url)
+    box = page.get_by_label("Message", exact=True)
+    expect(box).to_have_value("not after all")
+    with page.expect_response(lambda r: r.url.endswith("/drafts") and r.ok):
+        box.fill("")
+    with page.expect_response(lambda r: "/drafts/new-" in r.url and r.ok):
+        page.goto(server.url)
+    expect(box).to_have_value("")
+
+
 def test_what_is_typed_is_there_in_another_browser_until_it_is_sent(
     server: Server, visitor: Visitor
 ) -> None:

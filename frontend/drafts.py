@@ -43,11 +43,13 @@ async def save(request: AnyRequest) -> Response[Any]:
 
 @get("/drafts/{place:str}")
 async def load(request: AnyRequest, place: FromPath[str]) -> Response[str]:
-    """The draft of a browser's new chat as text; empty when there is none."""
+    """The draft of a browser's new chat as text, its token as ``Draft-Token``; empty when there is
+    none."""
     draft = Draft()
     if place.startswith(NEW):
         draft = await site_of(request).store.drafts.get(place)
-    return Response(draft.content, headers=HEADERS, media_type="text/plain")
+    headers = {**HEADERS, "draft-token": draft.token}
+    return Response(draft.content, headers=headers, media_type="text/plain")
 
 
 async def sent(site: Site, form: Any, conversation_id: str | None, text: str) -> None:

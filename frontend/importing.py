@@ -17,9 +17,6 @@ from corral.frontend.bundling import Bundler
 from corral.frontend.transcripts import Chat, Node, Said, Session, Spot, Tree
 from corral.frontend.words import _
 
-#: The most that all files of an archive may be together, as a multiple of the largest upload.
-MAX_GROWTH = 8
-
 
 class Reader:
     """Reads files into conversations, which ``bundler`` has then."""
@@ -42,7 +39,7 @@ class Reader:
         return None
 
     def _unpacked(self, name: str, data: bytes) -> list[tuple[str, bytes]]:
-        left, files = self._max_bytes * MAX_GROWTH, list[tuple[str, bytes]]()
+        left, files = self._max_bytes, list[tuple[str, bytes]]()
         with zipfile.ZipFile(io.BytesIO(data)) as archive:
             for entry in archive.infolist():
                 if not entry.filename.lower().endswith((".jsonl", ".json")):

@@ -13,6 +13,7 @@ from linkify_it import LinkifyIt  # type: ignore[import-untyped]
 from markdown_it import MarkdownIt
 from markdown_it.common.utils import escapeHtml
 from markdown_it.renderer import RendererHTML
+from markdown_it.rules_block import StateBlock
 from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 from markdown_it.utils import EnvType, OptionsDict
@@ -107,6 +108,8 @@ class _Renderer(RendererHTML):
         return "</table></div>\n"
 
 
+#: Blocks in blocks: a list is two levels.
+_MAX_LEVEL = 60
 _TASK = re.compile(r"\[([ xX])\][ \t]+(?=\S)")
 
 
@@ -149,6 +152,24 @@ class _Parser(MarkdownIt):
         return _ABSOLUTE.match(url) is not None
 
 
+def _too_deep(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """What is nested further than ``_MAX_LEVEL`` is a paragraph, as it is written."""
+    if state.level < _MAX_LEVEL:
+        return False
+    if silent:
+        return True
+    line = start + 1
+    while line < end and not state.isEmpty(line) and state.sCount[line] >= state.blkIndent:
+        line += 1
+    state.push("paragraph_open", "p", 1).map = [start, line]
+    inline = state.push("inline", "", 0)
+    inline.content = state.getLines(start, line, state.blkIndent, False).strip()
+    inline.map, inline.children = [start, line], []
+    state.push("paragraph_close", "p", -1)
+    state.line = line
+    return True
+
+
 def _parser() -> MarkdownIt:
     md = _Parser("commonmark", {"html": False}, renderer_cls=_Renderer)
     md.enable(["table", "strikethrough"]).disable(["html_block", "html_inline"])
@@ -159,6 +180,8 @@ def _parser() -> MarkdownIt:
     md.options["linkify"] = True
     md.enable("linkify")
     formulas.add_rules(md)
+    md.options["maxNesting"] = _MAX_LEVEL + 10  # there the parser would drop what is left
+    md.block.ruler.before("table", "too_deep", _too_deep)
     md.core.ruler.after("inline", "tasks", _tasks)
     md.add_render_rule("task", _task)
     md.add_render_rule("th_open", _align_by_class)

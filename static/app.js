@@ -194,11 +194,19 @@ function restore() {
   } catch { return; } // a browser that keeps nothing
   fetch(place.dataset.drafts + place.value).then(async (response) => {
     const text = response.ok && (await response.text());
-    if (text && place.isConnected && !byId("prompt").value) byId("prompt").value = text;
+    if (!text || !place.isConnected || byId("prompt").value) return;
+    byId("prompt").value = text;
+    byId("draft").value += `.${response.headers.get("draft-token")}`; // what it may empty
   }, () => {});
 }
 restore();
 document.addEventListener("htmx:after:swap", restore);
+
+// The window is called as the page is, which may have another title now.
+document.addEventListener("htmx:after:swap", () => {
+  const heading = document.querySelector("#title h1");
+  if (heading) document.title = `${heading.textContent} · Corral`;
+});
 
 // Nobody looks at a hidden page: it asks for no figures until it is seen again.
 document.addEventListener("htmx:before:request", (event) => {

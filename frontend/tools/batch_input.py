@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -29,7 +30,7 @@ def prompts(text: str, format: Format, *, file_name: str = "", column: str = "")
     """The rows of a text. Raises Refused that says in which line something is wrong."""
     text = text.removeprefix("\ufeff")
     if format == "auto":
-        format = _guessed(text, file_name)
+        format = _guessed(text, file_name, column.strip())
     match format:
         case "jsonl":
             found = _jsonl(text)
@@ -47,11 +48,13 @@ def prompts(text: str, format: Format, *, file_name: str = "", column: str = "")
     return found
 
 
-def _guessed(text: str, file_name: str) -> Format:
+def _guessed(text: str, file_name: str, column: str) -> Format:
     kind = file_name.lower().rpartition(".")[2]
+    head = text.lstrip().partition("\n")[0]
+    cells = [cell.strip(' "\r') for cell in re.split(r"[,;\t]", head)]
     if kind in ("jsonl", "ndjson"):
         return "jsonl"
-    if kind in ("csv", "tsv"):
+    if kind in ("csv", "tsv") or (len(cells) > 1 and (column or COLUMN) in cells):
         return "csv"
     return "jsonl" if text.lstrip().startswith("{") else "lines"
 
@@ -139,7 +142,9 @@ def _csv(text: str, column: str) -> list[Prompt]:
         raise _wrong(reader.line_num, str(error)) from None
     found: list[Prompt] = []
     for n, row in rows:
-        if not (prompt := (row.get(chosen) or "").strip()):
+        if row.get(chosen) is None:
+            raise _wrong(n, _("it ends before the column of the prompts"))
+        if not (prompt := row[chosen].strip()):
             continue
         name = (row.get("id") or "").strip() if chosen != "id" else ""
         if len(name) > _MAX_NAME:

@@ -51,6 +51,14 @@ def test_a_table_has_its_prompts_in_a_column(delimiter: str) -> None:
     assert [r[0] for r in said(prompts(file.getvalue(), "csv", column="n"))] == ["x", "2", "z"]
 
 
+def test_a_pasted_table_is_known_by_the_column_it_has() -> None:
+    assert said(prompts("id,prompt\nx,two", "auto")) == [("x", [("user", "two")])]
+    named = said(prompts("a,b\n1,2\n3,4", "auto", column="b"))
+    assert [texts for _, texts in named] == [[("user", "2")], [("user", "4")]]
+    lines = said(prompts("Prompt, please\nanother", "auto"))
+    assert [texts for _, texts in lines] == [[("user", "Prompt, please")], [("user", "another")]]
+
+
 @pytest.mark.parametrize(
     ("text", "format", "words"),
     [
@@ -66,6 +74,7 @@ def test_a_table_has_its_prompts_in_a_column(delimiter: str) -> None:
         ('{"messages": [{"role": "user", "content": ["a"]}]}', "auto", "text as its content"),
         ('{"messages": [{"role": "assistant", "content": "a"}]}', "auto", "last message is the"),
         ('{"prompt": "a", "id": "x"}\n{"prompt": "b", "id": "x"}', "auto", "“x” is there twice"),
+        ("a,prompt\n1,2\n3", "auto", "Line 3: it ends before the column"),
         ("a,b\n1,2", "csv", "no column “prompt”; there are: a, b"),
         ("x\n" * (MAX_ROWS + 1), "lines", "5,001 prompts; a batch takes 5,000"),
         ("[" * 100_000, "jsonl", "Line 1: this is not JSON"),

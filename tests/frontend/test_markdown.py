@@ -293,3 +293,23 @@ def test_what_does_not_say_http_is_no_address(text: str) -> None:
 
 def test_line_ends_of_every_kind_are_one() -> None:
     assert normalise("a\r\nb\rc\nd") == "a\nb\nc\nd"
+
+
+@pytest.mark.parametrize("deep", ["list", "quote", "numbers"])
+def test_nothing_is_lost_however_deep_lists_and_quotes_are_nested(deep: str) -> None:
+    marks = {"list": "{}- item{}", "numbers": "{}1. item{}", "quote": "{}item{}"}
+    indents = {"list": "  ", "numbers": "   ", "quote": "> "}
+    lines = [marks[deep].format(indents[deep] * i, i) for i in range(200)]
+    html = render("\n".join([*lines, "", "# After", "", "- and `more`"]))
+    assert [f"item{i}" for i in range(200)] == re.findall(r"item\d+", html)
+    assert "<h1>After</h1>" in html and "<code>more</code>" in html
+
+
+def test_a_deep_list_comes_out_alike_while_it_is_written() -> None:
+    text = "\n".join("  " * i + f"- item{i}" for i in range(80)) + "\n\nAfter.\n\n- more\n"
+    document = Document()
+    for c in text:
+        document.feed(c)
+        document.advance()
+    document.finish()
+    assert "".join(document.done) == render(text)
