@@ -39,15 +39,18 @@ test: setup browser
 
 setup: $(V)/.dev
 
+# Two at a time; the tests of a file share its servers.
+SHARED := -n 2 --dist loadfile
+
 check: $(V)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest
+	$(BIN)/pytest $(SHARED)
 
 e2e: $(V)/.dev browser
-	$(BIN)/pytest e2e
+	$(BIN)/pytest e2e $(SHARED)
 
 bench: $(V)/.dev
 	$(BIN)/python -m bench $(ARGS)

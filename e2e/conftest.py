@@ -27,7 +27,7 @@ def browser(playwright: Playwright) -> Iterator[Browser]:
     browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # titles of one file's conversations are not in another's way
 def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     data = tmp_path_factory.mktemp("data")
     server = Server(Settings(fake=True, alias="scripted", n_ctx=4096, n_slots=2, data_dir=data))

@@ -59,7 +59,7 @@ def test_back_and_forward_show_the_conversations(server: Server, page: Page) -> 
     page.goto(server.url)
     say(page, "First of two pages")
     finished(page)
-    page.get_by_role("link", name="New chat").click()
+    page.get_by_role("link", name="New chat", exact=True).click()
     expect(page.get_by_role("article")).to_have_count(0)
     page.go_back()
     expect(page.get_by_role("article", name="Assistant")).to_contain_text("First of two pages")

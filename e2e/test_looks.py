@@ -137,7 +137,7 @@ def test_on_a_phone_the_list_is_a_drawer(server: Server, visitor: Visitor) -> No
     page.keyboard.press("Escape")
     expect(row).to_be_hidden()
     page.get_by_role("button", name="Chats").click()
-    page.get_by_role("link", name="New chat").click()
+    page.get_by_role("link", name="New chat", exact=True).click()
     expect(page).to_have_url(re.compile(r"/$"))
 
 

@@ -76,7 +76,7 @@ def test_the_model_sees_the_colours_of_pictures_that_are_chosen_and_pasted(
         say(page, "What colour is the image?")
         finished(page)
         expect(page.locator("article > .md").last).to_contain_text("blue")
-        page.get_by_role("link", name="New chat").click()
+        page.get_by_role("link", name="New chat", exact=True).click()
         red = base64.b64encode((VISION / "samples" / "red_circle.png").read_bytes()).decode()
         page.get_by_label("Message", exact=True).focus()
         page.evaluate(PASTE, [red, "pasted.png"])

@@ -139,7 +139,7 @@ def test_a_batch_is_worked_off_while_the_page_shows_it(server: Server, page: Pag
     page.get_by_role("link", name="Batch", exact=True).click()
     page.get_by_label(re.compile("^Prompts")).fill("first prompt\nsecond prompt\n" + "long " * 2000)
     server.control(hold="decode", after=6)
-    page.get_by_role("button", name="Begin").click()
+    page.get_by_role("button", name="Begin", exact=True).click()
     expect(page.get_by_text("Running", exact=False).first).to_be_visible()
     row = page.get_by_role("row", name=re.compile("first prompt"))
     expect(row).to_contain_text("running")
@@ -184,7 +184,7 @@ def test_their_pages_are_accessible_and_fit(
     assert_accessible(page)
     assert page.evaluate(SIDEWAYS) <= 0
     page.get_by_label(re.compile("^Prompts")).fill("a\nb\n" + "long " * 2000)
-    page.get_by_role("button", name="Begin").click()
+    page.get_by_role("button", name="Begin", exact=True).click()
     expect(page.get_by_text("1 failed")).to_be_visible()
     assert_accessible(page)
     assert page.evaluate(SIDEWAYS) <= 0
