@@ -144,6 +144,7 @@ class Visitor:
 
 def write(page: Page, text: str) -> None:
     """Types a message and presses Enter."""
+    page.wait_for_load_state()  # Enter is the script's
     page.get_by_label("Message", exact=True).fill(text)
     page.keyboard.press("Enter")
 
