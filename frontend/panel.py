@@ -90,12 +90,12 @@ async def of_chat(
 ) -> Panel:
     """The panel of a chat. ``given`` and ``version``: of a form that was not kept. Raises Refused
     not_found."""
+    tuned = None if conversation_id is None else await site.store.tuning(conversation_id)
+    own = Own() if tuned is None else tuning.read(tuned.body)
+    kept_as = Typed(own=own, texts=typed.texts(own), nones=typed.nones(own))
     if given is None or version is None:
-        tuned = None if conversation_id is None else await site.store.tuning(conversation_id)
         version = 0 if tuned is None else tuned.version
-        if given is None:
-            own = Own() if tuned is None else tuning.read(tuned.body)
-            given = Typed(own=own, texts=typed.texts(own), nones=typed.nones(own))
+        given = given or kept_as
     name, preset, lost = given.texts.get("preset", ""), None, given.errors.get("preset", "")
     try:
         preset = await tuning.preset_of(site, name) if name else None
@@ -105,7 +105,7 @@ async def of_chat(
     return Panel(
         id=conversation_id or "",
         version=version,
-        sections=sections(given, site.service, preset, name),
+        sections=sections(given, site.service, preset, name, kept=kept_as if tuned else None),
         preset=name,
         presets=_presets([each.name for each in kept], name, is_lost=bool(lost)),
         preset_error=lost,
@@ -146,8 +146,10 @@ def sections(
     preset_name: str = "",
     *,
     is_chat: bool = True,
+    kept: Typed | None = None,
 ) -> tuple[Section, ...]:
-    """The fields with what they show. Without ``is_chat`` they are those of a preset."""
+    """The fields with what they show. Without ``is_chat`` they are those of a preset. ``kept``:
+    what the chat has on the server, when there is one."""
     can = service.capabilities
     hidden = set() if is_chat else set(OF_CHATS)
     if can is None or not can.thinking_switch:
@@ -157,7 +159,7 @@ def sections(
     made = []
     for group in GROUPS:
         fields = tuple(
-            _field(knob, given, service, preset, preset_name, is_chat=is_chat)
+            _field(knob, given, service, preset, preset_name, is_chat=is_chat, kept=kept)
             for knob in group.knobs
             if knob.name not in hidden or given.texts.get(knob.name)
         )
@@ -176,12 +178,15 @@ def _field(
     preset_name: str,
     *,
     is_chat: bool,
+    kept: Typed | None,
 ) -> Field:
     name = knob.name
     inherited, origin = _inherited(knob, service, preset)
     text, is_none = given.texts.get(name, ""), name in given.nones
     if text or is_none:
         origin = "chat" if is_chat else "preset"
+    is_same = kept is None or (text, is_none) == (kept.texts.get(name, ""), name in kept.nones)
+    words = _origin_words(origin, preset_name if is_chat else "") if is_same else _("not kept yet")
     return Field(
         name=name,
         label=_(knob.label),
@@ -190,7 +195,7 @@ def _field(
         text=text,
         inherited=inherited,
         origin=origin,
-        origin_words=_origin_words(origin, preset_name if is_chat else ""),
+        origin_words=words,
         error=given.errors.get(name, ""),
         is_none=is_none,
         may_be_none=name in MAY_BE_NONE and _says(preset, name),

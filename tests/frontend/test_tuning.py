@@ -279,6 +279,7 @@ async def test_a_page_that_is_behind_changes_no_settings_and_keeps_what_was_type
     assert "These settings were changed elsewhere meanwhile" in answer.text
     assert "Mine &lt;all&gt; mine" in answer.text
     assert 'value="0.9"' in answer.text
+    assert answer.text.count("not kept yet") == 2 and ">this chat<" not in answer.text
     store = client.app.state.site.store
     assert (await store.tuning(at[3:])).body == b'{"temperature":0.1}'
     over = re.search(r'name="over" value="(\d+)"', answer.text)
@@ -286,6 +287,18 @@ async def test_a_page_that_is_behind_changes_no_settings_and_keeps_what_was_type
     again = await client.post(f"{at}/settings", data={**late, "over": over[1]})
     assert again.status_code == 303
     assert b'"temperature":0.9' in (await store.tuning(at[3:])).body
+
+
+async def test_beside_a_field_that_is_refused_no_other_claims_to_be_kept(client: Any) -> None:
+    at = await begin(client)
+    kept = {"version": "0", "s.top_k": "7", "was": ""}
+    assert (await client.post(f"{at}/settings", data=kept)).status_code == 303
+    bad = {**kept, "version": "1", "s.temperature": "warm", "s.top_p": "0.5"}
+    text = (await client.post(f"{at}/settings", data=bad)).text
+    said = dict(re.findall(r'id="from-(\w+)">.*?<span class="origin">(.*?)</span>', text))
+    assert (said["top_k"], said["top_p"]) == ("this chat", "not kept yet")
+    text = (await client.get(f"{at}/settings")).text
+    assert "not kept yet" not in text
 
 
 async def test_a_preset_that_is_gone_is_said_before_anything_is_sent(client: Any) -> None:
