@@ -1,7 +1,6 @@
 """One reply that is being made: how far it is, and what of it there is. Owned by the event loop."""
 
 import asyncio
-import contextlib
 import time
 from typing import Literal, TypeAlias
 
@@ -12,29 +11,29 @@ from corral.backend.engine.messages import TokenProbs
 from corral.backend.store import Figures, Message, Outcome
 from corral.frontend.answer import Answer
 from corral.frontend.together import Generation
+from corral.frontend.watched import Watched
 
 Phase: TypeAlias = Literal["loading", "sending", "waiting", "reading", "writing", "ended"]
 
 
-class Reply:
+class Reply(Watched):
     """One running reply, perhaps of several to ``request``. ``version`` grows with every change."""
 
     def __init__(self, message: Message, request: ChatRequest) -> None:
         if request.continue_final and not message.content:
             # How the answer is to begin was put into its mouth; it is part of what it says.
             message = replace(message, content=str(request.messages[-1].content))
+        super().__init__()
         self.message = message
         self.request = request
         self.answer = Answer(message.content, message.reasoning)
         self.phase: Phase = "sending"
         self.reading: Reading | None = None
         self.timings: Timings | None = None
-        self.version = 0
         self.generation: Generation | None = None
         self.task: asyncio.Task[None] | None = None
         self.has_begun = False
         self.is_stopping = False
-        self.ended = asyncio.Event()
         #: What it says, token by token, with probabilities where they were asked for.
         self.tokens: list[int] = []
         self.probs: list[TokenProbs] = []
@@ -43,19 +42,11 @@ class Reply:
         self._began_s = time.monotonic()
         self._first_ms = 0.0
         self._open: tuple[int, str] = (-1, "")
-        self._wake = asyncio.Event()
 
     @property
     def id(self) -> int:
         """The id of its message."""
         return self.message.id
-
-    async def changed(self, seen: int, timeout_s: float) -> None:
-        """Returns when ``version`` is not ``seen`` any more, or after the time."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                while self.version == seen and not self.ended.is_set():
-                    await self._wake.wait()
 
     def open_html(self) -> str:
         """The block being written, rendered once per version however many look."""
@@ -77,12 +68,6 @@ class Reply:
         """Begins a phase."""
         self.phase = phase
         self.touch()
-
-    def touch(self) -> None:
-        """Something changed: wakes everyone who looks."""
-        self.version += 1
-        self._wake.set()
-        self._wake = asyncio.Event()
 
     def take(self, event: Event) -> None:
         """Notes what an event says."""

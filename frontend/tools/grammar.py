@@ -96,7 +96,7 @@ async def try_it(request: AnyRequest) -> Response[str]:
         return await _tried(request, replace(view, running=running(run, site.service, _path(run))))
     try:
         async with asyncio.timeout(WAIT_S):
-            await run.has_ended.wait()
+            await run.ended.wait()
     except TimeoutError:
         await site.runs.end(run.key)
     return await _tried(request, replace(view, outcome=outcome(run), answer=run.text))

@@ -124,7 +124,7 @@ def _ended(found: Notebook) -> Run:
     """A run that is over and forgotten, for a page that waits for it."""
     run = Run(_key(found.id), CompletionRequest(prompts=("",)))
     run.status, run.error = "done", found.error
-    run.has_ended.set()
+    run.ended.set()
     return run
 
 

@@ -123,7 +123,7 @@ async def _follow(
 ) -> AsyncIterator[bytes]:
     yield message(viewer.begin())
     sent_s = time.monotonic()
-    while not run.has_ended.is_set():
+    while not run.ended.is_set():
         seen = run.version
         html = viewer.change()
         if html:
@@ -133,7 +133,7 @@ async def _follow(
             if not html:
                 yield b": ping\n\n"
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(run.has_ended.wait(), PACE_S)
+            await asyncio.wait_for(run.ended.wait(), PACE_S)
         await run.changed(seen, LOOK_S)
     try:
         yield message(await end()) + message("", "end")

@@ -24,6 +24,7 @@ from corral.backend.chat.types import (
 from corral.backend.errors import CorralError
 from corral.backend.service import Service
 from corral.frontend.live import FLUSH_S, sentence
+from corral.frontend.watched import Watched
 from corral.frontend.words import _
 
 Status: TypeAlias = Literal["generating", "done", "stopped", "error"]
@@ -32,10 +33,11 @@ CLOSE_S = 5.0
 MAX_ENDED = 32
 
 
-class Run:
+class Run(Watched):
     """One text that is being written, before ``tail``. ``version`` grows with every change."""
 
     def __init__(self, key: str, asked: ChatRequest | CompletionRequest, *, tail: str = "") -> None:
+        super().__init__()
         self.key = key
         self.asked = asked
         self.tail = tail
@@ -45,14 +47,11 @@ class Run:
         self.is_thinking = False
         self.reading: Reading | None = None
         self.timings: Timings | None = None
-        self.version = 0
         self.has_begun = False
-        self.has_ended = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
         self._pieces: list[str] = []
         self._abort: Callable[[], None] | None = None
         self._is_stopping = False
-        self._wake = asyncio.Event()
 
     @property
     def text(self) -> str:
@@ -68,19 +67,6 @@ class Run:
         # A task cancelled before its first step would never get to its end.
         elif self.has_begun and self.status == "generating" and self.task is not None:
             self.task.cancel()
-
-    async def changed(self, seen: int, timeout_s: float) -> None:
-        """Returns when ``version`` is not ``seen`` any more, or after the time."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                while self.version == seen and not self.has_ended.is_set():
-                    await self._wake.wait()
-
-    def touch(self) -> None:
-        """Something changed: wakes everyone who looks."""
-        self.version += 1
-        self._wake.set()
-        self._wake = asyncio.Event()
 
     def take(self, event: Event) -> None:
         """Notes what an event says."""
@@ -167,7 +153,7 @@ class Runs:
         run = self._runs.get(key)
         if run is not None:
             run.stop()
-            await asyncio.wait({asyncio.ensure_future(run.has_ended.wait())}, timeout=2)
+            await asyncio.wait({asyncio.ensure_future(run.ended.wait())}, timeout=2)
 
     async def close(self) -> None:
         """Stops everything; what was written is kept after."""
@@ -213,5 +199,5 @@ class Runs:
             self._ended.move_to_end(run.key)
             if len(self._ended) > MAX_ENDED:
                 self._ended.popitem(last=False)
-            run.has_ended.set()
+            run.ended.set()
             run.touch()

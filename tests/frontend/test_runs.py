@@ -60,7 +60,7 @@ async def finished(*events: Any, stop: bool = False, keep: Any = None) -> Run:
     if stop:
         run.stop()
     async with asyncio.timeout(10):
-        await run.has_ended.wait()
+        await run.ended.wait()
     assert runs.get("k") is None and runs.last("k") is run
     await asyncio.gather(run.task, return_exceptions=True)  # type: ignore[arg-type]
     return run
