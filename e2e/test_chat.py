@@ -1,10 +1,11 @@
 """Talking to the model: what a person sees from typing to the end of a reply."""
 
 import re
+import time
 from collections.abc import Callable
 
 from e2e_kit import Server, Visitor, finished, say, write
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 CODE = """Look:
 
@@ -129,6 +130,27 @@ def test_a_page_loaded_again_in_the_middle_goes_on_without_doubling(
     server.control(hold=None)
     finished(page)
     expect(page.locator("article > .md")).to_have_text(text)
+
+
+def test_a_page_whose_scripts_come_late_follows_the_reply_all_the_same(
+    server: Server, visitor: Visitor
+) -> None:
+    context = visitor.context()
+    first = context.new_page()
+    first.goto(server.url)
+    server.control(hold="decode", after=20)
+    say(first, "The answer to this is looked at over a slow line")
+    expect(first.locator(".md.open")).to_contain_text("The answer")
+
+    def late(route: Route) -> None:
+        time.sleep(0.5)
+        route.continue_()
+
+    second = visitor.context().new_page()
+    second.route("**/hx-sse.min.js", late)
+    second.goto(first.url)
+    server.control(hold=None)
+    finished(second)
 
 
 def test_a_reply_goes_on_when_nobody_looks_and_two_pages_can_watch_it(

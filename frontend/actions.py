@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from corral.backend.errors import CorralError, Refused
 from corral.backend.store import Conversation, Message, Queued, Upload
-from corral.frontend import columns, drafts, panel, texts, tuning, tuning_form, views
+from corral.frontend import columns, drafts, panel, texts, titles, tuning, tuning_form, views
 from corral.frontend.asked import remember, wanted
 from corral.frontend.asking import to_request
 from corral.frontend.live import sentence
@@ -144,7 +144,7 @@ async def begin(
     files = await files_of(site, history)
     words, blocks = texts.taken_apart(text)
     names = [*(block.name for block in blocks), *(upload.picture.name for upload in uploads)]
-    title = views.title_of(words) if words.strip() or not names else names[0]
+    title = titles.made(words if words.strip() or not names else names[0])
     id = conversation_id or (await site.store.create(title)).id
     if own is not None and own != tuning.Own():
         await site.store.tune(id, 0, tuning.encode(own))

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from corral.backend.store import Bundle, Call, Conversation, Figures, Message, Outcome, Upload
-from corral.frontend import texts, tuning
+from corral.frontend import texts, titles, tuning
 from corral.frontend.exporting import FORMAT
 from corral.frontend.transcripts import (
     Called,
@@ -27,10 +27,7 @@ from corral.frontend.transcripts import (
     Session,
     Spot,
 )
-from corral.frontend.views import title_of
 from corral.frontend.words import _
-
-MAX_TITLE_CHARS = 200
 
 #: Looks at the file of a picture: what it is called, its bytes, and where it was found. Raises
 #: Refused.
@@ -162,7 +159,7 @@ class Bundler:
         """The text of a message with the texts attached to it, and its pictures."""
         files, pictures = list[texts.Text](), list[Upload]()
         for n, extra in enumerate(extras):
-            name, where = " ".join(extra.name.split()) or _("file"), spot.of(f"extra[{n}]")
+            name, where = titles.plain(extra.name) or _("file"), spot.of(f"extra[{n}]")
             urls = extra.images if extra.processed_as_images else []
             if extra.type == "IMAGE" and extra.base64_url:
                 urls = [extra.base64_url]
@@ -195,8 +192,7 @@ class Bundler:
 
 
 def _title(title: str, messages: Sequence[Message]) -> str:
-    plain = " ".join(title.split())[:MAX_TITLE_CHARS]
-    return plain or title_of(messages[0].content if messages else "")
+    return titles.short(title) or titles.made(messages[0].content if messages else "")
 
 
 def _settings(own: OwnSession, spot: Spot) -> bytes:

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from corral.backend.errors import Refused
 from corral.backend.store import Conversation
-from corral.frontend import clock
+from corral.frontend import clock, titles
 from corral.frontend.actions import end_all, text_of
 from corral.frontend.rail import Rail, Results, Row, place, rail, results, row
 from corral.frontend.site import Site
@@ -21,7 +21,6 @@ from corral.frontend.tools.frame import tool_page
 from corral.frontend.wire import HEADERS, LOOK, AnyRequest, form_of, go, is_htmx, page, site_of
 from corral.frontend.words import _, ngettext
 
-MAX_TITLE_CHARS = 200
 MAX_QUERY_CHARS = 400
 _ID = re.compile(r"/c/([0-9a-f]+)(?:[/?#]|$)")
 
@@ -131,7 +130,7 @@ async def rename(request: AnyRequest, conversation_id: FromPath[str]) -> Respons
     """Gives a conversation another title; one without a word changes nothing. Raises Refused, also
     when it was renamed since the form was made (``version``)."""
     store = site_of(request).store
-    title = " ".join((await text_of(request, "title")).split())[:MAX_TITLE_CHARS]
+    title = titles.short(await text_of(request, "title"))
     version = str((await form_of(request)).get("version", ""))
     if version and not (version.isdecimal() and version.isascii() and len(version) < 10):
         raise Refused(_("The form lacks the version of the title"), param="version")

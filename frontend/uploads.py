@@ -11,7 +11,7 @@ from corral.backend.errors import CorralError
 from corral.backend.media.magic import PICTURES, known
 from corral.backend.media.thumbnails import thumbnail
 from corral.backend.store import Picture, Upload
-from corral.frontend import texts
+from corral.frontend import texts, titles
 from corral.frontend.site import Site
 from corral.frontend.texts import Text
 from corral.frontend.words import _
@@ -86,7 +86,7 @@ def _seen(name: str, data: bytes, media: Media) -> Seen:
 
 def plain_name(name: str) -> str:
     """A file's name as it may be shown: without its folder, short, on one line."""
-    plain = "".join(c if c.isprintable() else " " for c in name.replace("\\", "/")).strip("/ ")
+    plain = titles.plain(name.replace("\\", "/")).strip("/ ")
     return plain.rpartition("/")[2][-_MAX_NAME_CHARS:] or _("file")
 
 

@@ -1,7 +1,6 @@
 """What the templates see: frozen, everything decided and every number written out. Pure."""
 
 import json
-import unicodedata
 from collections.abc import Sequence
 
 from msgspec import Struct
@@ -20,7 +19,6 @@ from corral.frontend.reply import Reply
 from corral.frontend.texts import Block, taken_apart
 from corral.frontend.words import _, later, number
 
-TITLE_CHARS = 60
 #: No time left is promised before this; the first chunks say little.
 ETA_AFTER_MS = 500
 
@@ -139,17 +137,6 @@ class Page(Struct, frozen=True, kw_only=True):
     def is_running(self) -> bool:
         """Whether a reply is being written."""
         return self.composer.running_id is not None
-
-
-def title_of(text: str) -> str:
-    """A conversation's title: the beginning of its first message, cut at a word."""
-    line = next((line for line in text.splitlines() if line.strip("#*`> \t")), "")
-    words = "".join(c if unicodedata.category(c)[0] != "C" else " " for c in line).split()
-    title = " ".join(words).strip("#*`> ")
-    if len(title) <= TITLE_CHARS:
-        return title or _("New chat")
-    cut = title[:TITLE_CHARS]
-    return f"{cut.rsplit(' ', 1)[0] if ' ' in cut[20:] else cut}…"
 
 
 def rows(conversations: Sequence[Conversation], current_id: str | None) -> Rail:

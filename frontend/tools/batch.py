@@ -13,7 +13,7 @@ from msgspec import Struct
 from corral.backend.errors import CorralError, Refused
 from corral.backend.presets import BUILT_INS
 from corral.backend.store import Batch, Counts
-from corral.frontend import tuning, tuning_form, typed, views
+from corral.frontend import titles, tuning, tuning_form, typed
 from corral.frontend.actions import text_of
 from corral.frontend.live import sentence
 from corral.frontend.markdown import render
@@ -110,14 +110,14 @@ async def _rows(
     if isinstance(file, UploadFile) and file.filename:
         if pasted.strip():
             raise Refused(_("Paste the prompts or choose a file, not both."), param="file")
-        name = file.filename.replace("\\", "/").rpartition("/")[2][:120]
+        name = file.filename.replace("\\", "/").rpartition("/")[2]
         try:
             text = (await file.read()).decode("utf-8-sig")
         except UnicodeDecodeError:
             raise Refused(_("The file is not text in UTF-8."), param="file") from None
     chosen = cast(Any, format)
     found = await asyncio.to_thread(prompts, text, chosen, file_name=name, column=column)
-    return name or views.title_of(said(found[0].messages)[-1][1]), found
+    return titles.made(name or said(found[0].messages)[-1][1]), found
 
 
 @get("/batch/{batch_id:str}")
@@ -148,7 +148,7 @@ async def one(
         reasoning=row.reasoning,
         html=await asyncio.to_thread(render, row.answer),
     )
-    title = _("Row {name} of {title}").format(name=row.name, title=batch.title)
+    title = _("Row {name} of {title}").format(name=view.line.name, title=batch.title)
     return await tool_page(request, "batch_row", title, view)
 
 

@@ -4,6 +4,7 @@ import msgspec
 from msgspec import Struct
 
 from corral.backend.store import Batch, BatchRow, Counts
+from corral.frontend.titles import plain
 from corral.frontend.words import _, ngettext, number
 
 EXCERPT_CHARS = 220
@@ -76,7 +77,7 @@ def line(row: BatchRow) -> Line:
     figures = _("{n} tok").format(n=number(row.n_generated)) if row.n_generated else ""
     return Line(
         position=row.position,
-        name=row.name,
+        name=plain(row.name),
         prompt=_excerpt(messages[-1][1]),
         status=row.status,
         words=words[row.status],

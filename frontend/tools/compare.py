@@ -19,7 +19,7 @@ from corral.backend.chat.types import ChatRequest
 from corral.backend.errors import CorralError, Refused
 from corral.backend.presets import BUILT_INS
 from corral.backend.store import Message
-from corral.frontend import columns, tuning, tuning_form, typed, views
+from corral.frontend import columns, titles, tuning, tuning_form, typed, views
 from corral.frontend.actions import files_of, text_of
 from corral.frontend.asking import to_request
 from corral.frontend.knobs import KNOBS
@@ -168,7 +168,7 @@ async def _begin(
 async def _conversation(site: Site, history: Sequence[Message], prompt: str) -> str:
     """A new one, or one with a copy of what is gone on from."""
     if not history:
-        return (await site.store.create(views.title_of(prompt))).id
+        return (await site.store.create(titles.made(prompt))).id
     return (await site.store.fork(history[-1].id)).id
 
 

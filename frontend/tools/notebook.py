@@ -18,6 +18,7 @@ from corral.backend.chat.types import CompletionRequest
 from corral.backend.errors import CorralError
 from corral.backend.store import Notebook
 from corral.backend.store.notebooks import Page
+from corral.frontend import titles
 from corral.frontend.live import sentence
 from corral.frontend.markdown import escape_code
 from corral.frontend.site import Site
@@ -29,7 +30,6 @@ from corral.frontend.tools.writing import FIELDS, MARKER, NEW, halves, params
 from corral.frontend.wire import LOOK, AnyRequest, form_of, go, is_htmx, nothing, page, site_of
 from corral.frontend.words import _, number
 
-MAX_TITLE_CHARS: Final = 200
 EXCERPT_CHARS: Final = 120
 
 
@@ -87,7 +87,7 @@ async def shelf(request: AnyRequest) -> Response[str]:
         Row(
             id=n.id,
             title=n.title or _("Untitled"),
-            excerpt=" ".join(n.text.split())[:EXCERPT_CHARS],
+            excerpt=titles.short(n.text, EXCERPT_CHARS),
             is_running=site.runs.get(_key(n.id)) is not None,
         )
         for n in await site.store.notebooks.list()
@@ -280,7 +280,7 @@ async def stop(request: AnyRequest, notebook_id: FromPath[str]) -> Response[Any]
 @post("/notebook/{notebook_id:str}/rename", status_code=200)
 async def rename(request: AnyRequest, notebook_id: FromPath[str]) -> Response[Any]:
     """Gives it another title. Raises Refused not_found."""
-    title = " ".join(_text((await form_of(request)).get("title")).split())[:MAX_TITLE_CHARS]
+    title = titles.short(_text((await form_of(request)).get("title")))
     await site_of(request).store.notebooks.rename(notebook_id, title)
     return go(f"/notebook/{notebook_id}")
 

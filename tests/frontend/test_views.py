@@ -65,21 +65,6 @@ def test_writing_says_how_much_and_how_fast() -> None:
     assert views.status(running, model()).text == "101 tok · 50.0 tok/s"
 
 
-@pytest.mark.parametrize(
-    ("text", "title"),
-    [
-        ("Hello", "Hello"),
-        ("\n\n  # A heading\nmore", "A heading"),
-        ("word " * 30, "word word word word word word word word word word word word…"),
-        ("x" * 100, "x" * 60 + "…"),
-        ("```", "New chat"),
-        ("tab\there\x07", "tab here"),
-    ],
-)
-def test_a_title_is_the_first_line_cut_at_a_word(text: str, title: str) -> None:
-    assert views.title_of(text) == title
-
-
 def answered(outcome: Outcome, content: str = "text") -> views.Turn:
     message = Message(
         id=1,
