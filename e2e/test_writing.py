@@ -29,6 +29,44 @@ def test_a_draft_of_a_new_chat_that_came_back_can_be_emptied(server: Server, pag
     expect(box).to_have_value("")
 
 
+def test_what_is_typed_just_before_the_page_goes_is_kept(server: Server, page: Page) -> None:
+    box = page.get_by_label("Message", exact=True)
+    page.goto(server.url)
+    say(page, "Hello")
+    finished(page)
+    for address in (page.url, server.url):
+        page.goto(address)
+        expect(box).to_have_value("")
+        box.press_sequentially("these last letters")
+        page.goto(server.url + "/status")
+        page.goto(address)
+        expect(box).to_have_value("these last letters")
+
+
+def test_a_page_that_goes_brings_back_no_draft_that_was_saved_or_sent(
+    server: Server, visitor: Visitor
+) -> None:
+    page, other = visitor.page(), visitor.page()
+    page.goto(server.url)
+    say(page, "Hello")
+    finished(page)
+    chat = page.url
+    page.goto(chat)
+    type_in(page, "older")
+    other.goto(chat)
+    expect(other.get_by_label("Message", exact=True)).to_have_value("older")
+    type_in(other, "newer than ")
+    page.goto(server.url + "/status")
+    other.reload()
+    expect(other.get_by_label("Message", exact=True)).to_have_value("newer than older")
+    other.get_by_label("Message", exact=True).press_sequentially(", sent")
+    other.keyboard.press("Enter")
+    expect(other.get_by_role("article", name="You")).to_have_count(2)
+    other.goto(server.url + "/status")
+    page.goto(chat)
+    expect(page.get_by_label("Message", exact=True)).to_have_value("")
+
+
 def test_what_is_typed_is_there_in_another_browser_until_it_is_sent(
     server: Server, visitor: Visitor
 ) -> None:

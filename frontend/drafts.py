@@ -22,9 +22,9 @@ MAX_CHARS = 64
 
 
 def token(draft: Draft | None = None) -> str:
-    """A new token for a page: its own, and after a dot that of the draft it was loaded with."""
+    """A new token for a page: its own, and after a dot the mark of the draft it was loaded with."""
     own = secrets.token_hex(8)
-    return f"{own}.{draft.token}" if draft is not None and draft.token else own
+    return f"{own}.{draft.mark}" if draft is not None and draft.mark else own
 
 
 @post("/drafts", status_code=200)
@@ -43,25 +43,25 @@ async def save(request: AnyRequest) -> Response[Any]:
 
 @get("/drafts/{place:str}")
 async def load(request: AnyRequest, place: FromPath[str]) -> Response[str]:
-    """The draft of a browser's new chat as text, its token as ``Draft-Token``; empty when there is
+    """The draft of a browser's new chat as text, its mark as ``Draft-Mark``; empty when there is
     none."""
     draft = Draft()
     if place.startswith(NEW):
         draft = await site_of(request).store.drafts.get(place)
-    headers = {**HEADERS, "draft-token": draft.token}
+    headers = {**HEADERS, "draft-mark": draft.mark}
     return Response(draft.content, headers=headers, media_type="text/plain")
 
 
 async def sent(site: Site, form: Any, conversation_id: str | None, text: str) -> None:
     """To be called when a page's text was sent or queued: its draft is gone."""
-    place, own, _was = _named(form)
+    place, own, was = _named(form)
     place = conversation_id or place
     if place and own:
-        await site.store.drafts.spend(place, own, text)
+        await site.store.drafts.spend(place, own, was, text)
 
 
 def _named(form: Any) -> tuple[str, str, str]:
-    """Place, own token, and the token of the draft that was loaded; empty when not named."""
+    """Place, own token, and the mark of the draft that was loaded; empty when not named."""
     place, tokens = (str(form.get(name, ""))[: 2 * MAX_CHARS] for name in ("place", "draft"))
     own, _dot, was = tokens.partition(".")
     return place[:MAX_CHARS], own, was

@@ -56,17 +56,28 @@ document.addEventListener("keydown", (event) => {
   act();
 });
 
-// Documents: Ctrl+Enter has the model go on, and what was typed last is kept when the page goes.
+// Documents: Ctrl+Enter has the model go on.
 document.addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
   event.target.form?.querySelector(".on-enter")?.click();
 });
+
+// What was typed last, in a document or a message, is kept when the page goes.
+let isTyped = false;
+document.addEventListener("input", ({ target }) => (isTyped ||= target.id === "prompt"));
+document.addEventListener("htmx:before:request", ({ target }) => {
+  if (target.matches("#composer, [hx-post$='/drafts']")) isTyped = false;
+});
 function keep() {
   const form = document.querySelector("form[data-save]");
   if (form) navigator.sendBeacon(form.dataset.save, new FormData(form));
+  if (!isTyped) return;
+  const draft = new FormData();
+  for (const id of ["prompt", "place", "draft"]) draft.set(byId(id).name, byId(id).value);
+  isTyped = !navigator.sendBeacon(byId("place").dataset.drafts, draft);
 }
-addEventListener("beforeunload", keep); // before the next page is asked for, where browsers tell
-addEventListener("pagehide", keep);
+// The first comes before the next page is asked for, where browsers tell.
+for (const leaving of ["beforeunload", "pagehide"]) addEventListener(leaving, keep);
 
 // Copying. Over plain HTTP to another machine there is no clipboard object: select and copy.
 async function copy(text) {
@@ -192,11 +203,11 @@ function restore() {
   try {
     place.value = localStorage.place ??= `new-${crypto.getRandomValues(new Uint32Array(2)).join("-")}`;
   } catch { return; } // a browser that keeps nothing
-  fetch(place.dataset.drafts + place.value).then(async (response) => {
+  fetch(`${place.dataset.drafts}/${place.value}`).then(async (response) => {
     const text = response.ok && (await response.text());
     if (!text || !place.isConnected || byId("prompt").value) return;
     byId("prompt").value = text;
-    byId("draft").value += `.${response.headers.get("draft-token")}`; // what it may empty
+    byId("draft").value += `.${response.headers.get("draft-mark")}`; // what it may empty
   }, () => {});
 }
 restore();
@@ -280,9 +291,8 @@ document.addEventListener("htmx:error", (event) => event.detail.ctx && lost());
 document.addEventListener("htmx:sse:error", lost);
 document.addEventListener("htmx:sse:after:connection", found);
 document.addEventListener("htmx:after:request", (event) => {
-  if (event.detail.ctx.response.status === 401) {
-    notice(say("loggedOut"));
-  } else found();
+  if (event.detail.ctx.response.status === 401) notice(say("loggedOut"));
+  else found();
 });
 
 // The server groups conversations by the reader's days.

@@ -5,6 +5,7 @@ Every page that was loaded writes under a token of its own; a token whose text w
 that what a slow network brings late does not come back.
 """
 
+import hashlib
 import sqlite3
 import time
 
@@ -25,6 +26,13 @@ class Draft(Struct, frozen=True, kw_only=True):
     content: str = ""
     token: str = ""
 
+    @property
+    def mark(self) -> str:
+        """What a page that was loaded with it knows it by: other text has another mark, though the
+        same page wrote it. Empty when there is no draft."""
+        digest = hashlib.sha256(self.content.encode()).hexdigest()[:12]
+        return f"{self.token}-{digest}" if self.token else ""
+
 
 class Drafts:
     """The drafts of a data folder, for callers that await them."""
@@ -40,9 +48,9 @@ class Drafts:
         """See ``save`` below. Raises Refused not_found."""
         await self._run(save, place, token, was, content)
 
-    async def spend(self, place: str, token: str, content: str) -> None:
+    async def spend(self, place: str, token: str, was: str, content: str) -> None:
         """See ``spend`` below. Raises Refused not_found."""
-        await self._run(spend, place, token, content)
+        await self._run(spend, place, token, was, content)
 
 
 # --- on the store's thread ------------------------------------------------------------------------
@@ -55,25 +63,26 @@ def get(db: sqlite3.Connection, place: str) -> Draft:
 
 
 def save(db: sqlite3.Connection, place: str, token: str, was: str, content: str) -> None:
-    """What a page's box has now; ``was`` is the token of the draft it was loaded with. An empty box
-    empties no draft that another page wrote. Raises Refused not_found."""
+    """What a page's box has now; ``was`` is the mark of the draft it was loaded with. An empty box
+    empties no draft that another page wrote since. Raises Refused not_found."""
     with transaction(db):
         id = None if place.startswith(NEW) else rows.conversation(db, place).id
-        row = db.execute("SELECT token, spent FROM draft WHERE place = ?", (place,)).fetchone()
+        row = db.execute("SELECT spent FROM draft WHERE place = ?", (place,)).fetchone()
         if row is not None and token == row["spent"]:
             return
-        if not content and row is not None and row["token"] not in (token, was):
+        old = get(db, place)
+        if not content and row is not None and token != old.token and was != old.mark:
             return
         _write(db, place, id, content=content, token=token)
 
 
-def spend(db: sqlite3.Connection, place: str, token: str, content: str) -> None:
-    """Notes that a page has sent its text: that draft is gone; one that another page wrote since
-    stays. Raises Refused not_found."""
+def spend(db: sqlite3.Connection, place: str, token: str, was: str, content: str) -> None:
+    """Notes that a page has sent its text: that draft is gone, and so is the one that it was loaded
+    with (``was``); one that another page wrote since stays. Raises Refused not_found."""
     with transaction(db):
         id = None if place.startswith(NEW) else rows.conversation(db, place).id
         old = get(db, place)
-        if old.token == token or old.content.strip() == content.strip():
+        if old.token == token or old.mark == was or old.content.strip() == content.strip():
             old = Draft()
         _write(db, place, id, content=old.content, token=old.token)
         db.execute("UPDATE draft SET spent = ? WHERE place = ?", (token, place))

@@ -41,7 +41,8 @@ class Tab:
         status: int = (await self.client.post("/drafts", data=form)).status_code
         return status
 
-    async def sends(self) -> int:
+    async def sends(self, text: str | None = None) -> int:
+        self.text = self.text if text is None else text
         where = f"{self.path}/messages" if self.path != "/" else "/c"
         form = {"text": self.text, **self.fields}
         answer = await self.client.post(where, data=form, follow_redirects=False)
@@ -98,6 +99,28 @@ async def test_sending_leaves_what_another_page_is_writing(client: Client) -> No
     await second.types("still thinking about it")
     assert await second.sends() == 409
     assert (await Tab.open(client, path)).text == "still thinking about it"
+
+
+async def test_a_draft_that_was_loaded_and_sent_with_more_is_gone(client: Client) -> None:
+    path = await begin(client)
+    await (await Tab.open(client, path)).types("begun")
+    tab = await Tab.open(client, path)
+    assert await tab.sends("begun and ended") == 303
+    assert (await Tab.open(client, path)).text == ""
+
+
+async def test_what_was_typed_elsewhere_after_a_page_was_loaded_outlives_what_that_does(
+    client: Client,
+) -> None:
+    path = await begin(client)
+    first = await Tab.open(client, path)
+    await first.types("begun")
+    second, third = await Tab.open(client, path), await Tab.open(client, path)
+    await first.types("begun and gone on with")
+    await second.types("")
+    assert (await Tab.open(client, path)).text == "begun and gone on with"
+    assert await third.sends("begun and sent") == 303
+    assert (await Tab.open(client, path)).text == "begun and gone on with"
 
 
 async def test_a_draft_that_was_loaded_can_be_emptied_and_sent(client: Client) -> None:
