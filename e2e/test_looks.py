@@ -124,6 +124,24 @@ def test_the_composer_stays_in_reach_and_nothing_scrolls_sideways(
     expect(page.get_by_role("button", name="Rename", exact=True)).to_be_in_viewport(ratio=1)
 
 
+@pytest.mark.parametrize("size", [DESKTOP, PHONE, SMALL_PHONE])
+def test_a_long_title_leaves_the_model_and_itself_readable(
+    server: Server, visitor: Visitor, size: Any
+) -> None:
+    page = visitor.page(viewport=size, has_touch=size != DESKTOP)
+    page.goto(server.url)
+    say(page, "Hello")
+    page.get_by_role("button", name="Rename or delete this conversation").click()
+    page.get_by_label("Title", exact=True).fill("a very long title " * 11)
+    page.get_by_role("button", name="Rename", exact=True).click()
+    title, model = page.locator("#title h1"), page.locator("header .chip.model")
+    expect(title).to_have_attribute("title", ("a very long title " * 11).strip())
+    assert_fits(page)
+    assert title.evaluate("e => e.clientWidth") >= 80
+    if size == DESKTOP:
+        assert model.evaluate("e => e.scrollWidth <= e.clientWidth")
+
+
 def test_on_a_phone_the_list_is_a_drawer(server: Server, visitor: Visitor) -> None:
     page = visitor.page(viewport=PHONE, has_touch=True)
     page.goto(server.url)

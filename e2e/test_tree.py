@@ -51,6 +51,19 @@ def test_a_message_is_edited_in_place_and_what_follows_stays(server: Server, pag
     assert texts(page)[3] == "a reply that was put right"
 
 
+def test_on_a_phone_the_box_of_an_edit_is_below_the_header(
+    server: Server, visitor: Visitor
+) -> None:
+    page = visitor.page(viewport=PHONE, has_touch=True)
+    talk(page, server, "first", "second", "third")
+    turn(page, 0).get_by_role("link", name="Edit").click()
+    box = turn(page, 0).get_by_role("textbox")
+    expect(box).to_be_focused()
+    header, edge = page.locator("header").bounding_box(), box.bounding_box()
+    assert header is not None and edge is not None
+    assert edge["y"] >= header["y"] + header["height"] + 4  # the ring of the focus too
+
+
 def test_branches_are_stepped_through_and_nothing_is_lost(server: Server, page: Page) -> None:
     talk(page, server, "first", "second")
     edit(page, 2, "another second", by="Send as a branch")

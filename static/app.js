@@ -66,7 +66,7 @@ document.addEventListener("keydown", (event) => {
 let isTyped = false;
 document.addEventListener("input", ({ target }) => (isTyped ||= target.id === "prompt"));
 document.addEventListener("htmx:before:request", ({ target }) => {
-  if (target.matches("#composer, [hx-post$='/drafts']")) isTyped = false;
+  if (target.matches?.("#composer, [hx-post$='/drafts']")) isTyped = false;
 });
 function keep() {
   const form = document.querySelector("form[data-save]");
@@ -221,7 +221,7 @@ document.addEventListener("htmx:after:swap", () => {
 
 // Nobody looks at a hidden page: it asks for no figures until it is seen again.
 document.addEventListener("htmx:before:request", (event) => {
-  if (document.hidden && event.target.matches('[hx-trigger^="every"]')) event.preventDefault();
+  if (document.hidden && event.target.matches?.('[hx-trigger^="every"]')) event.preventDefault();
 });
 
 // Reasoning that somebody opened stays open when its turn is drawn anew.
