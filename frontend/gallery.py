@@ -22,11 +22,13 @@ class Shown(Struct, frozen=True, kw_only=True):
 
 class Chip(Struct, frozen=True, kw_only=True):
     """A file that waits to be sent. ``source`` is an address of a picture made small; a text has
-    none, and ``can_unfold`` when it may as well be written into the box."""
+    none, and ``can_unfold`` when it may as well be written into the box. ``warning``: why it will
+    hardly be taken."""
 
     name: str
     source: str
     figures: str
+    warning: str = ""
     can_unfold: bool = False
 
 

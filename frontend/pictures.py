@@ -32,10 +32,11 @@ async def attach(request: AnyRequest) -> Response[str]:
         known = framework_error(request, error) if isinstance(error, HTTPException) else error
         text = sentence(known.message)
         return page(request, "_notice.html", status=known.wire.status, message=text)
+    n_ctx = site.service.info.n_ctx if site.service.info else 0
     chips = [
         chip(s.upload.picture, _inline(s.upload.small), await uploads.n_tokens(site, s))
         for s in seen
-    ] + [texts.chip(text, await texts.n_tokens(site, text)) for text in read]
+    ] + [texts.chip(text, await texts.n_tokens(site, text), n_ctx) for text in read]
     return page(request, "_chips.html", chips=chips)
 
 

@@ -204,13 +204,18 @@ async def n_tokens(site: Site, text: Text) -> int:
     return round(len(tokens) * len(text.content) / len(sample))
 
 
-def chip(text: Text, n_tokens: int) -> Chip:
-    """A text that waits to be sent; ``n_tokens`` 0: not known."""
+def chip(text: Text, n_tokens: int, n_ctx: int) -> Chip:
+    """A text that waits to be sent; ``n_tokens`` for a context of ``n_ctx``, 0: not known."""
+    warning = ""
+    if 0 < n_ctx <= n_tokens:
+        words = _("Too long for the model, which holds {n} tokens")
+        warning = words.format(n=number(n_ctx))
     tokens = _("about {n} tok").format(n=number(n_tokens)) if n_tokens else ""
     parts = filter(None, (size(text.n_bytes), text.part, tokens))
     return Chip(
         name=text.name,
         source="",
         figures=" · ".join(part.replace(" ", "\N{NO-BREAK SPACE}") for part in parts),
+        warning=warning,
         can_unfold=not text.is_pdf and len(text.content) <= MAX_BOX_CHARS,
     )

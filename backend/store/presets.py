@@ -50,6 +50,12 @@ class Presets:
         there must be none yet, None when it does not matter. Raises Refused conflict."""
         return await self._run(_put, name, body, version)
 
+    async def rename(self, name: str, new: str, body: bytes, *, version: int) -> Preset:
+        """Gives a preset another name, and to what it is changed with it; what is kept here and
+        names it follows. ``version`` is the one that the change was made to. Raises Refused
+        not_found, and conflict: about ``name`` when the new one is another's."""
+        return await self._run(_rename, name, new, body, version)
+
     async def delete(self, name: str, *, version: int | None = None) -> None:
         """Forgets a preset; ``version`` as in ``put``. Raises Refused not_found and conflict."""
         await self._run(_delete, name, version)
@@ -94,6 +100,37 @@ def _put(db: sqlite3.Connection, name: str, body: bytes, version: int | None) ->
             (name, body, time.time()),
         ).fetchone()
         return Preset(**row)
+
+
+# Where presets are named, in JSON with a member ``preset``: by chats, by answers that were asked
+# for with settings of their own, and by batches. Chats count what changes their settings.
+_NAMING = (
+    ("tuning", "body", ", version = version + 1"),
+    ("message", "settings", ""),
+    ("batch", "settings", ""),
+)
+
+
+def _rename(db: sqlite3.Connection, name: str, new: str, body: bytes, version: int) -> Preset:
+    with transaction(db):
+        _check(_find(db, name), name, version)
+        if _find(db, new) is not None:
+            message = f"name: there is a preset {new[:100]!r} already"
+            raise Refused(message, kind="conflict", param="name")
+        db.execute(
+            "UPDATE preset SET name = ?, version = version + 1, body = ?, updated_s = ?"
+            " WHERE name = ?",
+            (new, body, time.time(), name),
+        )
+        for table, column, more in _NAMING:
+            text = f"CAST({column} AS TEXT)"  # which is JSON for the functions below; bytes are not
+            db.execute(
+                f"UPDATE {table} SET"
+                f" {column} = CAST(json_set({text}, '$.preset', ?) AS BLOB){more} WHERE"
+                f" CASE WHEN json_valid({text}) THEN json_extract({text}, '$.preset') END = ?",
+                (new, name),
+            )
+        return _get(db, new)
 
 
 def _delete(db: sqlite3.Connection, name: str, version: int | None) -> None:

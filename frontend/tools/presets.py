@@ -48,12 +48,12 @@ class Item(Struct, frozen=True, kw_only=True):
 
 
 class Editing(Struct, frozen=True, kw_only=True):
-    """A preset as a form. ``is_new``: its name is asked for. ``newest``: the version there is, when
-    the form's is behind it."""
+    """A preset as a form. ``was``: its name before the change, empty for a new one. ``newest``: the
+    version there is, when the form's is behind it."""
 
     name: str
+    was: str
     version: int
-    is_new: bool
     sections: tuple[panel.Section, ...]
     notice: str = ""
     newest: int | None = None
@@ -80,9 +80,7 @@ async def presets_page(request: AnyRequest) -> Response[Any]:
             if name := asked.get(word):
                 return await _edit(request, site, name, is_copy=word == "copy")
         if "new" in asked:
-            return await _form(
-                request, _editing(site, "", 0, _typed(PresetSettings()), is_new=True)
-            )
+            return await _form(request, _editing(site, "", 0, _typed(PresetSettings())))
         return await _list(request, deleted=asked.get("deleted", ""))
     except CorralError as error:
         return failure(request, error)
@@ -113,28 +111,33 @@ async def change(request: AnyRequest) -> Response[Any]:
 
 
 async def _save(request: AnyRequest, site: Site, form: FormMultiDict, name: str) -> Response[Any]:
-    version, is_new = tuning_form.version_of(form), "new" in form
-    given = tuning_form.read(form, _own(await _found(site, name)))
+    version, was = tuning_form.version_of(form), str(form.get("was", ""))
+    given = tuning_form.read(form, _own(await _found(site, was or name)))
     given = await tuning_form.checked(site, given)
-    notice, newest = tuning_form.words_of(given), None
+    notice, newest, status = tuning_form.words_of(given), None, 400
     if not notice:
         try:
             presets.check_name(name)
             presets.refuse_built_in(name)
-            await site.presets.put(name, _body(given.own), version=version)
+            if was in ("", name) or not version:
+                await site.presets.put(name, _body(given.own), version=version)
+            else:
+                await site.presets.rename(was, name, _body(given.own), version=version)
             return go("/presets")
         except Refused as error:
             notice = error.message.partition(": ")[2]
-            if error.param == "version":
-                newest = _version(await site.presets.list(), name)
-                notice = _moved(name, newest, is_new=is_new)
-    view = _editing(site, name, version, given, is_new=is_new, notice=notice, newest=newest)
-    return await _form(request, view, status=400 if newest is None else 409)
+            if error.kind == "conflict":
+                status = 409
+                if was and error.param == "version":
+                    newest = _version(await site.presets.list(), was)
+                notice = _behind(name, newest)
+    view = _editing(site, name, version, given, was=was, notice=notice, newest=newest)
+    return await _form(request, view, status=status)
 
 
-def _moved(name: str, newest: int, *, is_new: bool) -> str:
-    """Why a form was not kept that is behind."""
-    if is_new:
+def _behind(name: str, newest: int | None) -> str:
+    """Why a form was not kept that is behind what there is now, at version ``newest``."""
+    if newest is None:
         return _("There is a preset {name} already; choose another name").format(name=name)
     if not newest:
         return _("This preset was deleted elsewhere meanwhile. What you typed is still here.")
@@ -206,14 +209,14 @@ async def _edit(request: AnyRequest, site: Site, name: str, *, is_copy: bool) ->
     found = None if name in BUILT_INS else await site.presets.get(name)
     settings = BUILT_INS[name] if found is None else kept(found.body)
     if found is not None and not is_copy:
-        return await _form(request, _editing(site, name, found.version, _typed(settings)))
+        return await _form(request, _editing(site, name, found.version, _typed(settings), was=name))
     taken = {*BUILT_INS, *(preset.name for preset in await site.presets.list())}
-    view = _editing(site, _free(name, taken), 0, _typed(settings), is_new=True)
+    view = _editing(site, _free(name, taken), 0, _typed(settings))
     return await _form(request, view)
 
 
 async def _form(request: AnyRequest, view: Editing, *, status: int = 200) -> Response[Any]:
-    title = _("New preset") if view.is_new else _("Preset {name}").format(name=view.name)
+    title = _("Preset {name}").format(name=view.was) if view.was else _("New preset")
     return await tool_page(request, "presets", title, View(editing=view), status=status)
 
 
@@ -254,14 +257,14 @@ def _editing(
     version: int,
     given: Typed,
     *,
-    is_new: bool = False,
+    was: str = "",
     notice: str = "",
     newest: int | None = None,
 ) -> Editing:
     return Editing(
         name=name,
         version=version,
-        is_new=is_new,
+        was=was,
         sections=panel.sections(given, site.service, is_chat=False),
         notice=notice,
         newest=newest,

@@ -271,7 +271,7 @@ async def test_a_title_without_a_word_changes_nothing(client: Client) -> None:
     for title in ("  ", "", "x" * 500):
         await client.post(f"{path}/rename", data={"title": title}, follow_redirects=False)
     page = (await client.get(path)).text
-    assert f'<h1 dir="auto">{"x" * 199 + "…"}</h1>' in page
+    assert f'">{"x" * 199 + "…"}</h1>' in page
 
 
 @pytest.mark.parametrize(

@@ -34,14 +34,14 @@ async def test_browsers_get_the_page_and_programs_the_list(client: Any) -> None:
 
 
 async def test_a_preset_is_made_and_changed_by_its_form(client: Any) -> None:
-    fields = {"new": "1", "version": "0", "name": " mine ", "s.system": "a\r\nb", "s.top_k": "3"}
+    fields = {"version": "0", "name": " mine ", "s.system": "a\r\nb", "s.top_k": "3"}
     assert (await client.post("/preset", data={**fields, "do": "save"})).status_code == 303
     made = await kept(client, "mine")
     assert (made["system"], made["top_k"], made["version"]) == ("a\nb", 3, 1)
     assert set(made) == {"system", "top_k", "name", "version", "is_builtin", "updated"}
     form = await listed(client, "?edit=mine")
     assert 'name="version" value="1"' in form
-    changed = {"version": "1", "name": "mine", "s.system": "a\nb", "s.min_p": "0,1"}
+    changed = {"version": "1", "was": "mine", "name": "mine", "s.system": "a\nb", "s.min_p": "0,1"}
     assert (await client.post("/preset", data=changed)).status_code == 303
     made = await kept(client, "mine")
     assert (made["system"], made["min_p"], made["version"]) == ("a\nb", 0.1, 2)
@@ -57,7 +57,7 @@ async def test_what_the_form_does_not_change_stays_as_it_was_put(client: Any) ->
         for name, text in re.findall(r'name="(s\.\w+)"[^>]*>\n?([^<]*)</textarea>', form)
     } | {"s.max_tokens": "9", "s.form": "json_schema", "s.temperature": "0"}
     assert fields["s.stop"] == "x"
-    await client.post("/preset", data={**fields, "version": "1", "name": "mine"})
+    await client.post("/preset", data={**fields, "version": "1", "was": "mine", "name": "mine"})
     made = await kept(client, "mine")
     assert made["response_format"] == said["response_format"]
     assert (made["n_predict"], made["stop"], made["temperature"]) == (9, "x", 0)
@@ -77,7 +77,7 @@ async def test_what_the_form_does_not_change_stays_as_it_was_put(client: Any) ->
 async def test_what_cannot_be_is_refused_in_words_and_keeps_what_was_typed(
     client: Any, fields: dict[str, str], words: str
 ) -> None:
-    typed = {"new": "1", "version": "0", "name": "mine", "s.system": "Typed <here>", **fields}
+    typed = {"version": "0", "name": "mine", "s.system": "Typed <here>", **fields}
     answer = await client.post("/preset", data=typed)
     assert answer.status_code == 400
     page = html.unescape(answer.text)
@@ -90,7 +90,7 @@ async def test_what_cannot_be_is_refused_in_words_and_keeps_what_was_typed(
 async def test_a_form_that_is_behind_is_told_so_and_may_save_all_the_same(client: Any) -> None:
     await client.put("/presets/mine", json={"top_k": 1})
     await client.put("/presets/mine", json={"top_k": 2})
-    fields = {"version": "1", "name": "mine", "s.top_k": "7"}
+    fields = {"version": "1", "was": "mine", "name": "mine", "s.top_k": "7"}
     answer = await client.post("/preset", data=fields)
     assert answer.status_code == 409
     assert "This preset was changed elsewhere meanwhile" in answer.text
@@ -108,12 +108,53 @@ async def test_a_form_that_is_behind_is_told_so_and_may_save_all_the_same(client
 
 async def test_a_new_preset_takes_no_others_place(client: Any) -> None:
     await client.put("/presets/mine", json={"top_k": 1})
-    fields = {"new": "1", "version": "0", "name": "mine", "s.top_k": "7"}
+    fields = {"version": "0", "name": "mine", "s.top_k": "7"}
     answer = await client.post("/preset", data=fields)
     assert answer.status_code == 409
     assert "There is a preset mine already" in answer.text
     assert 'name="over"' not in answer.text
     assert (await kept(client, "mine"))["top_k"] == 1
+
+
+async def test_a_preset_gets_another_name_and_what_uses_it_follows(client: Any) -> None:
+    await client.put("/presets/mine", json={"top_k": 1})
+    await client.put("/presets/other", json={"top_k": 2})
+    begun = await client.post("/c", data={"text": "Hello", "s.preset": "mine", "s.seed": "5"})
+    apart = await client.post("/c", data={"text": "Hello", "s.preset": "other"})
+    fields = {"version": "1", "was": "mine", "name": "yours “é”", "s.top_k": "3"}
+    assert (await client.post("/preset", data=fields)).status_code == 303
+    assert await kept(client, "mine") is None
+    made = await kept(client, "yours “é”")
+    assert (made["top_k"], made["version"]) == (3, 2)
+    store = client.app.state.site.store
+    tuned = await store.tuning(begun.headers["location"].rpartition("/")[2])
+    assert json.loads(tuned.body) == {"seed": 5, "preset": "yours “é”"}
+    assert tuned.version == 2
+    tuned = await store.tuning(apart.headers["location"].rpartition("/")[2])
+    assert (json.loads(tuned.body), tuned.version) == ({"preset": "other"}, 1)
+
+
+async def test_no_other_presets_name_is_taken_by_a_change_of_name(client: Any) -> None:
+    for name in ("mine", "other"):
+        await client.put(f"/presets/{name}", json={"top_k": 1})
+    fields = {"version": "1", "was": "mine", "s.top_k": "7"}
+    answer = await client.post("/preset", data={**fields, "name": "other"})
+    assert answer.status_code == 409
+    assert "There is a preset other already" in answer.text
+    assert 'name="was" value="mine"' in answer.text and 'name="name" value="other"' in answer.text
+    assert 'name="over"' not in answer.text
+    assert (await client.post("/preset", data={**fields, "name": "code"})).status_code == 400
+    late = {**fields, "version": "3", "name": "new"}
+    answer = await client.post("/preset", data=late)
+    assert answer.status_code == 409
+    assert "This preset was changed elsewhere meanwhile" in answer.text
+    assert (await client.post("/preset", data={**late, "over": "1"})).status_code == 303
+    assert (await kept(client, "new"))["top_k"] == 7
+    answer = await client.post("/preset", data={**fields, "name": "third"})
+    assert "This preset was deleted elsewhere meanwhile" in answer.text
+    again = {**fields, "name": "third", "over": "0"}
+    assert (await client.post("/preset", data=again)).status_code == 303
+    assert [each for each in ("mine", "third") if await kept(client, each)] == ["third"]
 
 
 async def test_deletion_is_undone_and_not_done_by_a_page_that_is_behind(client: Any) -> None:

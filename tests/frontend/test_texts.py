@@ -121,6 +121,17 @@ def test_a_message_comes_apart_into_what_it_was_made_of(words: str, files: list[
     assert [(b.name, b.content) for b in blocks] == [(t.name, t.content.rstrip()) for t in made]
 
 
+async def test_a_text_that_no_context_holds_is_said_to_be_too_long_before_it_is_sent(
+    client: Client,
+) -> None:
+    words = "Too long for the model, which holds 1,024 tokens"
+    for n_chars, is_too_long in ((1023, False), (1024, True), (9000, True)):
+        file = {"pictures": ("long.txt", b"a" * n_chars, "text/plain")}
+        answer = await client.post("/pictures", files=file)
+        assert answer.status_code == 200
+        assert (words in answer.text) is is_too_long, n_chars
+
+
 async def test_a_text_is_looked_at_sent_to_the_model_and_folded(client: Client) -> None:
     file = {"pictures": ("notes <b>.md", b"# Title\n\n```\ncode\n```\n", "text/markdown")}
     looked = (await client.post("/pictures", files=file)).text

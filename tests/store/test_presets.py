@@ -1,5 +1,6 @@
 """Presets on disk: kept by name, and not changed behind anyone's back."""
 
+import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -103,3 +104,23 @@ async def test_one_that_was_forgotten_or_replaced_meanwhile_does_not_come_back(
         await kept.bring_back("a")
     assert refused.value.wire.status == 409
     assert (await kept.get("a")).body == b"3"
+
+
+async def test_answers_and_batches_follow_a_change_of_name_to_the_letter(
+    kept: Presets, tmp_path: Path
+) -> None:
+    before = b'{"seed":0.10,"preset":"a","stop":["a\\u0000","\xc3\xa9"]}'
+    await kept.put("a", b"{}")
+    db = sqlite3.connect(tmp_path / "corral.db", isolation_level=None)
+    db.execute("INSERT INTO batch VALUES ('b', '', '', ?, 'done', '', 0)", (before,))
+    db.execute("INSERT INTO batch VALUES ('c', '', '', x'', 'done', '', 0)")
+    db.execute(
+        "INSERT INTO batch VALUES ('d', '', '', CAST('{\"preset\":\"A\"}' AS BLOB), 'done', '', 0)"
+    )
+    renamed = await kept.rename("a", 'b"', b'{"top_k":1}', version=1)
+    assert (renamed.name, renamed.version, renamed.body) == ('b"', 2, b'{"top_k":1}')
+    got = [row[0] for row in db.execute("SELECT settings FROM batch ORDER BY id")]
+    assert got == [before.replace(b'"a",', b'"b\\"",'), b"", b'{"preset":"A"}']
+    with pytest.raises(Refused, match="is not there"):
+        await kept.rename("a", "c", b"{}", version=1)
+    db.close()
