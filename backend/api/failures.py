@@ -72,6 +72,12 @@ def is_api_path(request: AnyRequest) -> bool:
     return path.split("/")[1] in heads
 
 
+def _is_for_people(request: AnyRequest) -> bool:
+    """Whether a browser wants a page at an address, be it one that there is not."""
+    accept, mode = (request.headers.get(name, "") for name in ("accept", "sec-fetch-mode"))
+    return ("text/html" in accept or mode == "navigate") and not is_api_path(request)
+
+
 def on_page(request: AnyRequest, error: CorralError) -> Response[Any]:
     """The reply for people: the web UI's error page, or the JSON one where there is no UI."""
     page = cast(ErrorPage | None, request.app.state.get("error_page"))
@@ -86,8 +92,14 @@ def _unknown_route(request: AnyRequest) -> Refused:
     return Refused(message, kind="not_found")
 
 
-def _wrong_method(request: AnyRequest, error: HTTPException) -> Response[bytes]:
+def _wrong_method(request: AnyRequest, error: HTTPException) -> Response[Any]:
     headers = {name.lower(): value for name, value in (error.headers or {}).items()}
+    if request.method == "GET" and _is_for_people(request):
+        # Somebody has loaded the address that a form was sent to.
+        page = on_page(request, Refused("There is nothing to look at here", kind="not_found"))
+        page.status_code = 405
+        page.headers.update(headers)
+        return page
     message = f"{request.method} is not allowed here; use {headers.get('allow', 'another method')}"
     detail: dict[str, Any] = {
         "error": {
@@ -106,7 +118,7 @@ def _wrong_method(request: AnyRequest, error: HTTPException) -> Response[bytes]:
 def _framework(request: AnyRequest, error: HTTPException) -> Response[Any]:
     """Errors that Litestar raises by itself: unknown route, wrong method, body too large."""
     if error.status_code == 404:
-        if "text/html" in request.headers.get("accept", "") and not is_api_path(request):
+        if _is_for_people(request):
             return on_page(request, Refused("There is no such page", kind="not_found"))
         return failed(_unknown_route(request), request)
     if error.status_code == 405:

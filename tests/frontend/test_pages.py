@@ -107,17 +107,21 @@ async def test_a_refused_name_gets_a_page_where_people_look_and_json_where_progr
     assert (reply.status_code, reply.json()["error"]["type"]) == (403, "permission_error")
 
 
-@pytest.mark.parametrize("accept", ["text/html,*/*;q=0.8", "*/*"])
+@pytest.mark.parametrize(
+    "asked",
+    [{"accept": "text/html,*/*;q=0.8"}, {"accept": "*/*", "sec-fetch-mode": "navigate"}, {}],
+)
 @pytest.mark.parametrize(
     ("path", "for_people"),
     [("/nowhere", True), ("/c", True), ("/v1/nowhere", False), ("/embeddings/x", False)],
 )
 async def test_a_browser_that_is_lost_gets_a_page_and_a_program_gets_json(
-    client: Client, path: str, accept: str, for_people: bool
+    client: Client, path: str, asked: dict[str, str], for_people: bool
 ) -> None:
-    answer = await client.get(path, headers={"accept": accept})
+    answer = await client.get(path, headers=asked)
     assert answer.status_code == (405 if path == "/c" else 404)
-    is_page = for_people and accept != "*/*" and path != "/c"
+    assert ("POST" in answer.headers.get("allow", "")) is (path == "/c")
+    is_page = for_people and bool(asked)
     assert answer.headers["content-type"].startswith("text/html" if is_page else "application/json")
     assert ("content-security-policy" in answer.headers) is is_page
 
