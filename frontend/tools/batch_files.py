@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections.abc import AsyncIterator, Sequence
 
 from corral.backend.store import BatchRow, Store
@@ -10,6 +11,9 @@ from corral.frontend.tools.batch_views import said
 
 #: Rows read at a time.
 _N_ROWS = 100
+# What makes a cell a formula where tables are calculated with, and what no formula is.
+_FORMULA = re.compile(r"[=+\-@\t\r]")
+_NUMBER = re.compile(r"[+-]?\d+([.,]\d+)*\s*")
 _COLUMNS = ("id", "status", "prompt", "answer", "error", "n_prompt", "n_generated", "is_cut")
 
 
@@ -34,8 +38,15 @@ def _values(row: BatchRow) -> Sequence[object]:
 
 def _csv_line(values: Sequence[object]) -> bytes:
     text = io.StringIO(newline="")
-    csv.writer(text).writerow(values)  # RFC 4180: lines end in CRLF
+    # RFC 4180: lines end in CRLF
+    csv.writer(text).writerow(cell(v) if isinstance(v, str) else v for v in values)
     return text.getvalue().encode()
+
+
+def cell(text: str) -> str:
+    """A text that no spreadsheet runs: behind an apostrophe, which those do not show, where it
+    would be a formula (OWASP, CSV injection). What the model wrote is not to be trusted there."""
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
 
 
 def _json_line(row: BatchRow) -> bytes:

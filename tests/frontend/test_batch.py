@@ -12,6 +12,7 @@ import pytest
 from corral.backend.errors import Broken, Refused
 from corral.backend.settings import Settings
 from corral.backend.store import BatchRow, Store
+from corral.frontend.tools.batch_files import cell
 from corral.frontend.tools.batch_input import MAX_ROWS, prompts
 
 #: See ``conftest``.
@@ -265,3 +266,29 @@ async def test_a_batch_that_runs_is_deleted(client: Client) -> None:
     assert (await client.get(where)).status_code == 404
     assert not site.batching.is_running(where.split("/")[2])
     assert (await client.get("/batch/none/download")).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("text", "is_run"),
+    [
+        *[
+            (text, True)
+            for text in ("=1+1", "+A1", "-2+3", "@SUM(1)", "\t=1", "\r=1", "-", "- a\n- b")
+        ],
+        *[(text, False) for text in ("-5", "+1,5", "-1.234,5 ", "a=1", "'=1", "", " =1", "5 - 3")],
+    ],
+)
+def test_no_cell_of_a_table_is_a_formula(text: str, is_run: bool) -> None:
+    assert cell(text) == (f"'{text}" if is_run else text)
+
+
+async def test_the_table_to_take_away_runs_nothing_and_the_lines_are_to_the_letter(
+    client: Client,
+) -> None:
+    where = await begin(client, "=1+1\nplain")
+    await over(client, where)
+    table = await client.get(f"{where}/download?as=csv")
+    rows = list(csv.DictReader(io.StringIO(table.text, newline="")))
+    assert [(row["prompt"], row["answer"]) for row in rows] == [("'=1+1", "'=1+1"), ("plain",) * 2]
+    lines = (await client.get(f"{where}/download")).text.splitlines()
+    assert [json.loads(line)["answer"] for line in lines] == ["=1+1", "plain"]

@@ -218,7 +218,7 @@ async def test_a_picture_needs_no_words_and_names_the_conversation(opened: Open)
         answer = await client.post("/c", **sent(("sunset.png", PNG)), follow_redirects=False)
         assert answer.status_code == 303
         page = (await client.get(answer.headers["location"])).text
-        assert '>sunset.png</h1>' in page
+        assert ">sunset.png</h1>" in page
         assert '<div class="user"' not in page
         reply = client.app.state.site.live.get(2)
         assert reply is None or reply.request.messages[0].content == [{"type": "media", "index": 0}]
