@@ -41,6 +41,8 @@ def test_what_is_typed_just_before_the_page_goes_is_kept(server: Server, page: P
         page.goto(server.url + "/status")
         page.goto(address)
         expect(box).to_have_value("these last letters")
+        box.press_sequentially(" go on")
+        expect(box).to_have_value("these last letters go on")
 
 
 def test_a_page_that_goes_brings_back_no_draft_that_was_saved_or_sent(
@@ -55,10 +57,10 @@ def test_a_page_that_goes_brings_back_no_draft_that_was_saved_or_sent(
     type_in(page, "older")
     other.goto(chat)
     expect(other.get_by_label("Message", exact=True)).to_have_value("older")
-    type_in(other, "newer than ")
+    type_in(other, " and newer")
     page.goto(server.url + "/status")
     other.reload()
-    expect(other.get_by_label("Message", exact=True)).to_have_value("newer than older")
+    expect(other.get_by_label("Message", exact=True)).to_have_value("older and newer")
     other.get_by_label("Message", exact=True).press_sequentially(", sent")
     other.keyboard.press("Enter")
     expect(other.get_by_role("article", name="You")).to_have_count(2)

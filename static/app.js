@@ -13,8 +13,7 @@ document.addEventListener("keydown", (event) => {
   if (event.target.id !== "prompt" || event.key !== "Enter") return;
   if (event.shiftKey || event.isComposing || event.keyCode === 229) return;
   event.preventDefault();
-  const hasSome = event.target.value.trim() || byId("chips")?.children.length;
-  if (hasSome) event.target.form.requestSubmit();
+  if (event.target.value.trim() || byId("chips")?.children.length) event.target.form.requestSubmit();
 });
 
 // Tokens: the arrow keys walk along them.
@@ -211,6 +210,7 @@ function restore() {
   }, () => {});
 }
 restore();
+byId("prompt")?.setSelectionRange(1e9, 1e9); // behind a draft, not before it
 document.addEventListener("htmx:after:swap", restore);
 
 // The window is called as the page is, which may have another title now.
