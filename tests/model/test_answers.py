@@ -48,7 +48,7 @@ def test_choices_without_a_seed_differ(sdk: openai.OpenAI) -> None:
 
 
 def test_an_array_of_prompts_is_answered_in_order(sdk: openai.OpenAI) -> None:
-    prompts = [FRANCE, "2 + 2 =", "1, 2, 3, 4,"]
+    prompts = [FRANCE, "a, b, c, d,", "1, 2, 3, 4,"]
     asked: Any = {"model": "m", "max_tokens": 4, "temperature": 0}
     reply = sdk.completions.create(prompt=prompts, **asked)
     alone = [sdk.completions.create(prompt=p, **asked).choices[0].text for p in prompts]

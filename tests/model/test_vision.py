@@ -254,7 +254,7 @@ def test_a_redirect_to_this_machine_is_refused(http: httpx.Client, elsewhere: st
 
 
 def test_text_is_answered_as_without_a_projector(http: httpx.Client, server: Any) -> None:
-    body = {"prompt": "The capital of France is", "temperature": 0, "n_predict": 8}
+    body = {"prompt": "The capital of France is", "temperature": 0, "n_predict": 5}
     plain = httpx.post(server.url + "/completion", json=body, timeout=60).json()
     assert http.post("/completion", json=body).json()["content"] == plain["content"]
     props = http.get("/props").json()
