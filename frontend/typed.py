@@ -4,7 +4,6 @@ What a field may hold is what the API takes: the ranges are read from ``AnswerSe
 """
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,12 +15,11 @@ from corral.backend.answer_settings import ANY_VOCABULARY, FORMS, LIMITS, MAX_ST
 from corral.backend.errors import Refused
 from corral.backend.presets import PresetSettings
 from corral.backend.samplers import samplers
+from corral.frontend import numbers
 from corral.frontend.knobs import KNOBS, MAY_BE_NONE, SHAPES, WITH_SOURCE, Kind
 from corral.frontend.live import sentence
 from corral.frontend.tuning import Own
 from corral.frontend.words import _
-
-_MOST = 2**31 - 1
 
 
 class Typed(Struct, frozen=True, kw_only=True):
@@ -170,31 +168,13 @@ def field_of(param: str | None) -> str:
 
 
 def _number(name: str, given: str) -> float:
-    try:
-        value = float(given.strip().replace(",", "."))
-    except ValueError:
-        value = math.nan
     low, high, is_open = _range(name)
-    is_in = value > low if is_open else value >= low
-    if not (is_in and value <= high):
-        words = _("A number above {low}, up to {high}") if is_open else _("From {low} to {high}")
-        raise ValueError(words.format(low=f"{low:g}", high=f"{high:g}"))
-    return value
+    return numbers.real(given, low, high, is_open=is_open)
 
 
 def _whole(name: str, given: str) -> int:
-    try:
-        value = int(given.strip()) if len(given) < 30 else None
-    except ValueError:
-        value = None
     low, high, _is_open = _range(name)
-    if value is None or not low <= value <= high:
-        is_any = high >= _MOST and (value is None or value < low)
-        words = _("A whole number from {low} on")
-        if not is_any:
-            words = _("A whole number, {low} to {high}")
-        raise ValueError(words.format(low=low, high=high))
-    return value
+    return numbers.whole(given, low, high)
 
 
 def _range(name: str) -> tuple[Any, Any, bool]:

@@ -15,6 +15,7 @@ from corral.backend.chat.types import ChatRequest, Message, Params
 from corral.backend.engine.messages import Constraint, ConstraintKind
 from corral.backend.errors import CorralError, Refused
 from corral.frontend.live import sentence
+from corral.frontend.numbers import whole
 from corral.frontend.site import Site
 from corral.frontend.streams import partial
 from corral.frontend.tools.examples import Example, examples
@@ -42,12 +43,15 @@ class Checked(Struct, frozen=True, kw_only=True):
 
 
 class Grammar(Struct, frozen=True, kw_only=True):
-    """The page. ``checked`` None: there is nothing to check, or an ``error`` in its way."""
+    """The page, its fields as they were typed. ``checked`` None: there is nothing to check, or an
+    ``error`` in its way. ``limit_error``: what is wrong with ``max_tokens``, of which nothing means
+    ``usual_tokens``."""
 
     kind: ConstraintKind = "json_schema"
     source: str = ""
     prompt: str = ""
-    max_tokens: int = DEFAULT_TOKENS
+    max_tokens: str = ""
+    usual_tokens: int = DEFAULT_TOKENS
     checked: Checked | None = None
     error: str = ""
     examples: tuple[Example, ...] = ()
@@ -55,6 +59,7 @@ class Grammar(Struct, frozen=True, kw_only=True):
     running: Running | None = None
     outcome: Outcome | None = None
     answer: str = ""
+    limit_error: str = ""
     trial_error: str = ""
 
     @property
@@ -90,7 +95,8 @@ async def try_it(request: AnyRequest) -> Response[str]:
     try:
         asked = to_request(view)
     except CorralError as error:
-        return await _tried(request, replace(view, trial_error=sentence(error.message)))
+        at = "limit_error" if error.param == "max_tokens" else "trial_error"
+        return await _tried(request, replace(view, **{at: sentence(error.message)}))
     run = site.runs.start(f"grammar-{secrets.token_hex(8)}", asked)
     if is_htmx(request):
         return await _tried(request, replace(view, running=running(run, site.service, _path(run))))
@@ -141,7 +147,7 @@ async def _shown(request: AnyRequest, view: Grammar) -> Response[str]:
 
 async def _tried(request: AnyRequest, view: Grammar) -> Response[str]:
     if is_htmx(request):
-        return page(request, "tools/_grammar_answer.html", view=view)
+        return page(request, "tools/_grammar_tried.html", view=view)
     return await _shown(request, await _checked(request, view))
 
 
@@ -151,13 +157,11 @@ def of_form(form: FormMultiDict) -> Grammar:
     source = _text(form.get("source"))
     if kind == "gbnf" and source.startswith(_LARK):
         kind = "lark"
-    wanted = str(form.get("max_tokens", ""))
-    n = int(wanted) if wanted.isdecimal() and wanted.isascii() and len(wanted) < 9 else 0
     return Grammar(
         kind=kind,
         source=source,
         prompt=_text(form.get("prompt")),
-        max_tokens=min(n, MAX_TOKENS) or DEFAULT_TOKENS,
+        max_tokens=_text(form.get("max_tokens")),
     )
 
 
@@ -179,9 +183,18 @@ def to_request(view: Grammar) -> ChatRequest:
         raise Refused(_("Write a question first."))
     return ChatRequest(
         messages=(Message(role="user", content=view.prompt),),
-        params=Params(constraint=_constraint(view), max_tokens=view.max_tokens),
+        params=Params(constraint=_constraint(view), max_tokens=_limit(view)),
         reasoning_format="auto",
     )
+
+
+def _limit(view: Grammar) -> int:
+    """How many tokens a trial may take. Raises Refused."""
+    try:
+        is_set = bool(view.max_tokens.strip())
+        return whole(view.max_tokens, 1, MAX_TOKENS) if is_set else DEFAULT_TOKENS
+    except ValueError as error:
+        raise Refused(str(error), param="max_tokens") from None
 
 
 async def _checked(request: AnyRequest, view: Grammar) -> Grammar:

@@ -1,13 +1,15 @@
 """How a notebook's text goes on: where, and with what settings. Pure."""
 
-import math
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeVar
 
 from corral.backend.chat.types import Params
 from corral.backend.engine.messages import Constraint
 from corral.backend.errors import Refused
+from corral.frontend.numbers import real, whole
 from corral.frontend.words import _
+
+T = TypeVar("T")
 
 #: Where the text goes on, when not at its end.
 MARKER: Final = "{predict}"
@@ -32,10 +34,10 @@ def params(settings: Mapping[str, str]) -> Params:
     """The settings as they were typed; what is empty is as the server has it. Raises Refused,
     naming the field."""
     return Params(
-        max_tokens=_whole(settings, "max_tokens", _("Most tokens"), 1, _MAX_TOKENS),
-        temperature=_real(settings, "temperature", _("Temperature"), 100.0),
-        top_p=_real(settings, "top_p", _("Top P"), 1.0),
-        seed=_whole(settings, "seed", _("Seed"), 0, _MAX_SEED),
+        max_tokens=_number(settings, "max_tokens", _("Most tokens"), whole, 1, _MAX_TOKENS),
+        temperature=_number(settings, "temperature", _("Temperature"), real, 0.0, 100.0),
+        top_p=_number(settings, "top_p", _("Top P"), real, 0.0, 1.0),
+        seed=_number(settings, "seed", _("Seed"), whole, 0, _MAX_SEED),
         stop=stops(settings.get("stop", "")) or None,
         constraint=constraint(settings.get("grammar", "")),
     )
@@ -59,26 +61,16 @@ def stops(text: str) -> tuple[str, ...]:
     return found
 
 
-def _whole(settings: Mapping[str, str], field: str, name: str, least: int, most: int) -> int | None:
-    text = settings.get(field, "").strip()
-    if not text:
-        return None
-    is_number = text.isascii() and text.isdecimal() and len(text) < 12
-    if not is_number or not least <= int(text) <= most:
-        words = _("{name}: expected a whole number from {least} to {most}, or nothing")
-        raise Refused(words.format(name=name, least=least, most=most))
-    return int(text)
-
-
-def _real(settings: Mapping[str, str], field: str, name: str, most: float) -> float | None:
-    text = settings.get(field, "").strip().replace(",", ".")
-    if not text:
-        return None
+def _number(
+    settings: Mapping[str, str],
+    field: str,
+    name: str,
+    read: Callable[[str, Any, Any], T],
+    low: float,
+    high: float,
+) -> T | None:
+    text = settings.get(field, "")
     try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0.0 <= value <= most:
-        words = _("{name}: expected a number from 0 to {most}, or nothing")
-        raise Refused(words.format(name=name, most=f"{most:g}"))
-    return value
+        return read(text, low, high) if text.strip() else None
+    except ValueError as error:
+        raise Refused(f"{name}: {error}") from None

@@ -182,12 +182,46 @@ async def test_a_trial_that_is_refused_says_why(client: Client) -> None:
     assert 'role="alert">Regex' in answer.text or 'role="alert">regex' in answer.text
 
 
-@pytest.mark.parametrize("n", ["", "-3", "x", "0", "9" * 12])
-async def test_a_number_of_tokens_that_is_none_is_the_usual_one(client: Client, n: str) -> None:
-    data = form("regex", "a", max_tokens=n)
-    assert (
-        'name="max_tokens" inputmode="numeric" value="256"'
-        in (await client.post("/grammar", data=data)).text
+NO_LIMITS = ["-3", "abc", "1.5", "0", "2049", "9" * 40, "\u00b2", "1_0"]
+
+
+@pytest.mark.parametrize("n", NO_LIMITS)
+async def test_a_number_of_tokens_that_is_none_is_refused_at_its_field_and_stays(
+    client: Client, n: str
+) -> None:
+    data = form("regex", "[a-y]{9}", max_tokens=n)
+    answer = await client.post("/grammar/try", data=data, headers=HTMX)
+    said, beside = answer.text.split('<hx-partial hx-target="#limit-error"')
+    assert "A whole number, 1 to 2048" in beside and not said.strip()
+    answer = await client.post("/grammar/try", data=data)
+    assert f'inputmode="numeric" value="{n}"' in answer.text
+    assert 'aria-invalid="true"' in answer.text and "A whole number, 1 to 2048" in answer.text
+    # The grammar is checked all the same.
+    assert "Answers can be held to this" in answer.text
+
+
+@pytest.mark.parametrize("n", NO_LIMITS)
+async def test_a_grammar_is_checked_while_the_number_of_tokens_is_none(
+    client: Client, n: str
+) -> None:
+    data = form("regex", "[a-y]{9}", max_tokens=n)
+    answer = await client.post("/grammar", data=data, headers=HTMX)
+    assert "Answers can be held to this" in answer.text and "whole number" not in answer.text
+    answer = await client.post("/grammar", data=data)
+    assert f'inputmode="numeric" value="{n}"' in answer.text
+
+
+async def test_without_a_number_of_tokens_a_trial_has_the_usual_one(client: Client) -> None:
+    answer = await client.post("/grammar/try", data=form("regex", "[a-y]{300}", max_tokens=" "))
+    assert "256 tokens" in answer.text and "whole number" not in answer.text
+    assert 'value=" " placeholder="256"' in answer.text
+
+
+async def test_a_refused_number_of_tokens_is_forgotten_with_the_next_trial(client: Client) -> None:
+    answer = await client.post("/grammar/try", data=form("regex", "a"), headers=HTMX)
+    assert "hx-sse" in answer.text
+    assert answer.text.endswith(
+        '<hx-partial hx-target="#limit-error" hx-swap="innerHTML"></hx-partial>'
     )
 
 
