@@ -15,25 +15,30 @@ from corral.frontend.asked import remember, wanted
 from corral.frontend.asking import to_request
 from corral.frontend.live import sentence
 from corral.frontend.pages import chat_page, composer, strip_of
+from corral.frontend.present import shown
 from corral.frontend.reply import Reply
 from corral.frontend.site import Site
 from corral.frontend.uploads import looked_at
-from corral.frontend.wire import HEADERS, AnyRequest, form_of, go, is_htmx, nothing, page, site_of
+from corral.frontend.wire import (
+    HEADERS,
+    AnyRequest,
+    form_of,
+    go,
+    is_htmx,
+    nothing,
+    page,
+    site_of,
+    text_of,
+)
 from corral.frontend.words import _, later
 
-BUSY = later(
+_BUSY = later(
     "A reply is still being written here. Wait for it, or stop it first; your text is kept."
 )
 _BEHIND = later(
-    "This conversation has gone on elsewhere. Load the page again to see it; copy your text before."
+    "This conversation has gone on elsewhere meanwhile. You see it now as it is; your text is kept."
 )
 _EMPTY = later("Write a message first.")
-
-
-async def text_of(request: AnyRequest, field: str = "text") -> str:
-    """A field of the form; browsers send line ends as CRLF."""
-    value = (await form_of(request)).get(field, "")
-    return value.replace("\r\n", "\n").strip("\n") if isinstance(value, str) else ""
 
 
 @post("/c", status_code=200)
@@ -60,14 +65,14 @@ async def _say(request: AnyRequest, conversation_id: str | None) -> Response[Any
         uploads = [seen.upload for seen in pictures]
         content = texts.message(text, read)
         if not content.strip() and not uploads:
-            return await _decline(request, conversation_id, text, _(_EMPTY), 400)
+            return await _decline(request, conversation_id, text, Refused(_(_EMPTY)))
         were = () if conversation_id is None else await site.store.columns(conversation_id)
         async with site.live.starting:
             begun = await begin(site, conversation_id, content, uploads, after, n, own=own)
             if begun is None and conversation_id is not None:
                 waiting = await _queue(site, conversation_id, content, uploads, after)
     except CorralError as error:
-        return await _decline(request, conversation_id, text, error.message, error.wire.status)
+        return await _decline(request, conversation_id, text, error)
     if begun is None:
         await drafts.sent(site, await form_of(request), conversation_id, text)
         return await _queued(request, str(conversation_id), waiting)
@@ -94,7 +99,7 @@ async def _queue(
     Raises Refused conflict when the page does not show that reply."""
     current, _messages = await site.store.get(conversation_id)
     if after != str(current.leaf_id):
-        raise Refused(_(BUSY), kind="conflict")
+        raise Refused(_(_BUSY), kind="conflict")
     await site.store.queue.add(conversation_id, text, uploads)
     return await site.store.queue.list(conversation_id)
 
@@ -195,11 +200,13 @@ async def _shown(
 
 
 async def _decline(
-    request: AnyRequest, conversation_id: str | None, text: str, why: str, status: int
-) -> Response[str]:
+    request: AnyRequest, conversation_id: str | None, text: str, error: CorralError
+) -> Response[Any]:
     """Says why not, without losing the text."""
-    why = sentence(why)
+    why, status = sentence(error.message), error.wire.status
     if is_htmx(request):
+        if error.kind == "conflict" and conversation_id is not None:
+            return await shown(request, conversation_id, "", notice=why, status=status)
         return page(request, "_notice_partial.html", status=status, message=why)
     given = None if conversation_id else tuning_form.read(await form_of(request))
     return await chat_page(

@@ -3,7 +3,6 @@
 Each is a form that works by itself; the page's script gets the branch that is shown then.
 """
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,24 +12,35 @@ from msgspec.structs import replace
 
 from corral.backend.errors import Refused
 from corral.backend.store import Message
-from corral.frontend import tuning, views
-from corral.frontend.actions import BUSY, files_of, text_of
+from corral.frontend import tuning
+from corral.frontend.actions import files_of
 from corral.frontend.asking import to_request
-from corral.frontend.pages import chat_page, composer, strip_of, turns_of
+from corral.frontend.pages import chat_page, turns_of
+from corral.frontend.present import (
+    OTHER,
+    at_rest,
+    check_shown,
+    existing,
+    on_its_page,
+    shown,
+    written,
+)
 from corral.frontend.site import Site
-from corral.frontend.wire import AnyRequest, form_of, go, is_htmx, page, site_of
+from corral.frontend.wire import AnyRequest, form_of, go, is_htmx, page, site_of, text_of
 from corral.frontend.words import _, later
 
 _EMPTY = later("A message without text and pictures cannot be kept")
 
 
 @get("/m/{message_id:int}")
+@on_its_page
 async def turn(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
     """A turn as it is: where it stands in its conversation. Raises Refused not_found."""
     return await _one(request, message_id, is_edited=False)
 
 
 @get("/m/{message_id:int}/edit")
+@on_its_page
 async def editing(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
     """A turn as a form. Raises Refused not_found, or conflict while it is written."""
     return await _one(request, message_id, is_edited=True)
@@ -38,23 +48,22 @@ async def editing(request: AnyRequest, message_id: FromPath[int]) -> Response[An
 
 async def _one(request: AnyRequest, message_id: int, *, is_edited: bool) -> Response[Any]:
     site = site_of(request)
-    wanted = await site.store.message(message_id)
+    wanted = await (written if is_edited else existing)(site, message_id)
     id = wanted.conversation_id
-    if is_edited and site.live.get(message_id) is not None:
-        raise Refused(_(BUSY), kind="conflict")
-    if not is_htmx(request):
-        if not is_edited:
-            return go(f"/c/{id}#m-{message_id}")
-        return await chat_page(request, id, editing_id=message_id)
+    if not is_edited and not is_htmx(request):
+        return go(f"/c/{id}#m-{message_id}")
     _current, messages = await site.store.get(id)
     turns = turns_of(site, messages, site.live.running_in(id), message_id if is_edited else None)
     found = next((t for t in turns if t.id == message_id), None)
     if found is None:
-        raise Refused(_("This message is on another branch now; load the page again to see it"))
+        raise Refused(_(OTHER), kind="conflict")
+    if not is_htmx(request):
+        return await chat_page(request, id, editing_id=message_id)
     return page(request, "_turn.html", turn=replace(found, has_focus=not is_edited))
 
 
 @post("/m/{message_id:int}/edit", status_code=200)
+@on_its_page
 async def edit(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
     """Another text in place; what follows stays. Raises Refused, conflict when the page is
     behind."""
@@ -62,18 +71,21 @@ async def edit(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
     version = str((await form_of(request)).get("version", ""))
     if not (version.isdecimal() and version.isascii() and len(version) < 10):
         raise Refused(_("The form lacks the version of the message"), param="version")
-    old = await site.store.message(message_id)
+    old = await written(site, message_id)
+    await check_shown(request, old)
     _check(text, old)
     await site.store.edit(message_id, int(version), text)
     return await shown(request, old.conversation_id, _("Saved"), focus_id=message_id)
 
 
 @post("/m/{message_id:int}/branch", status_code=200)
+@on_its_page
 async def branch(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
     """An alternative with another text: one of the user's is sent. Raises Refused."""
     site, text = site_of(request), await text_of(request)
     async with site.live.starting:
         old = await at_rest(site, message_id)
+        await check_shown(request, old)
         _check(text, old)
         if old.role == "assistant":
             (made,) = await site.store.branch(message_id, text, model=site.service.model_name)
@@ -92,6 +104,7 @@ def _check(text: str, old: Message) -> None:
 
 
 @post("/m/{message_id:int}/retry", status_code=200)
+@on_its_page
 async def retry(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
     """Another reply beside one that is there, or to what the user said. Raises Refused."""
     return await again(request, message_id, 1)
@@ -103,6 +116,8 @@ async def again(request: AnyRequest, message_id: int, n: int) -> Response[Any]:
     site = site_of(request)
     async with site.live.starting:
         old = await at_rest(site, message_id)
+        # A reply is offered only to what the user said last.
+        await check_shown(request, old, is_last=old.role == "user")
         asked_id = old.id if old.role == "user" else old.parent_id
         if asked_id is None:
             raise Refused(_("There is nothing that this would be a reply to"))
@@ -124,14 +139,14 @@ async def again(request: AnyRequest, message_id: int, n: int) -> Response[Any]:
 
 
 @post("/m/{message_id:int}/continue", status_code=200)
+@on_its_page
 async def go_on(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
     """The last reply goes on where it ended. Raises Refused."""
     site = site_of(request)
     async with site.live.starting:
         old = await at_rest(site, message_id)
+        await check_shown(request, old, is_last=True)
         _current, messages = await site.store.get(old.conversation_id)
-        if not messages or messages[-1].id != message_id:
-            raise Refused(_("Only the last reply can be continued"))
         if not old.content.strip():
             raise Refused(_("There is no text to continue"))
         settings = await tuning.of(site, old.conversation_id)
@@ -143,6 +158,7 @@ async def go_on(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]
 
 
 @post("/m/{message_id:int}/choose", status_code=200)
+@on_its_page
 async def choose(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
     """Shows the branch through a message. Raises Refused."""
     site = site_of(request)
@@ -153,19 +169,23 @@ async def choose(request: AnyRequest, message_id: FromPath[int]) -> Response[Any
 
 
 @post("/m/{message_id:int}/fork", status_code=200)
+@on_its_page
 async def fork(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
     """A new conversation from all up to this message. Raises Refused."""
     site = site_of(request)
+    await written(site, message_id)
     made = await site.store.fork(message_id)
     return go(f"/c/{made.id}")
 
 
 @post("/m/{message_id:int}/delete", status_code=200)
+@on_its_page
 async def delete(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
     """Takes a message and what follows it out of the tree; it can be put back. Raises Refused."""
     site = site_of(request)
     async with site.live.starting:
         gone = await at_rest(site, message_id)
+        await check_shown(request, gone)
         await site.store.delete_message(message_id)
     if not is_htmx(request):
         return go(f"/c/{gone.conversation_id}?deleted={message_id}")
@@ -173,20 +193,13 @@ async def delete(request: AnyRequest, message_id: FromPath[int]) -> Response[Any
 
 
 @post("/m/{message_id:int}/restore", status_code=200)
+@on_its_page
 async def restore(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
     """Puts back what was deleted with a message. Raises Refused."""
     site = site_of(request)
     async with site.live.starting:
         found = await site.store.restore_message(message_id)
     return await shown(request, found.conversation_id, _("It is back"), message_id)
-
-
-async def at_rest(site: Site, message_id: int) -> Message:
-    """A message of a conversation in which nobody is replying. Raises Refused."""
-    found = await site.store.message(message_id)
-    if site.live.running_in(found.conversation_id) is not None:
-        raise Refused(_(BUSY), kind="conflict")
-    return found
 
 
 async def _before(site: Site, message: Message) -> Sequence[Message]:
@@ -197,37 +210,3 @@ async def _before(site: Site, message: Message) -> Sequence[Message]:
         before.insert(0, await site.store.message(at))
         at = before[0].parent_id
     return before
-
-
-async def shown(
-    request: AnyRequest,
-    conversation_id: str,
-    announcement: str,
-    focus_id: int | None = None,
-    *,
-    undo: str = "",
-) -> Response[Any]:
-    """The branch that is shown now."""
-    site = site_of(request)
-    running = site.live.running_in(conversation_id)
-    if not is_htmx(request):
-        # A page that loads itself again does not do so at an address with a fragment.
-        is_still = focus_id is not None and running is None
-        return go(f"/c/{conversation_id}" + (f"#m-{focus_id}" if is_still else ""))
-    current, messages = await site.store.get(conversation_id)
-    beside = await site.store.columns(conversation_id)
-    turns = await asyncio.to_thread(turns_of, site, messages, running, None, beside)
-    return page(
-        request,
-        "turns.html",
-        turns=tuple(
-            replace(t, has_focus=focus_id in {t.id, *(c.id for c in t.columns)}) for t in turns
-        ),
-        rows=views.rows(await site.store.list(), conversation_id),
-        composer=composer(site, current, messages, running),
-        queue=views.waiting(await site.store.queue.list(conversation_id)),
-        strip=strip_of(site),
-        announcement=announcement,
-        undo=undo,
-        undo_words=_("Deleted"),
-    )

@@ -14,11 +14,21 @@ from msgspec import Struct
 from corral.backend.errors import Refused
 from corral.backend.store import Conversation
 from corral.frontend import clock, titles
-from corral.frontend.actions import end_all, text_of
+from corral.frontend.actions import end_all
 from corral.frontend.rail import Rail, Results, Row, place, rail, results, row
 from corral.frontend.site import Site
 from corral.frontend.tools.frame import tool_page
-from corral.frontend.wire import HEADERS, LOOK, AnyRequest, form_of, go, is_htmx, page, site_of
+from corral.frontend.wire import (
+    HEADERS,
+    LOOK,
+    AnyRequest,
+    form_of,
+    go,
+    is_htmx,
+    page,
+    site_of,
+    text_of,
+)
 from corral.frontend.words import _, ngettext
 
 MAX_QUERY_CHARS = 400

@@ -51,10 +51,11 @@ async def chat_page(
     undo: str = "",
     status: int = 200,
     editing_id: int | None = None,
+    typed: str | None = None,
     given: Typed | None = None,
 ) -> Response[str]:
-    """The chat page with everything on it; ``given`` settings of a new chat that was not sent.
-    Raises Refused not_found."""
+    """The chat page with everything on it; ``given`` settings of a new chat that was not sent,
+    ``typed`` what the form of ``editing_id`` had. Raises Refused not_found."""
     site = site_of(request)
     listed = await site.store.list()
     current: Conversation | None = None
@@ -63,7 +64,14 @@ async def chat_page(
         async with site.live.starting:  # not between a reply and the message that waited for it
             current, messages = await site.store.get(conversation_id)
     view = await look(
-        site, listed, current, messages, draft=draft, notice=notice, editing_id=editing_id
+        site,
+        listed,
+        current,
+        messages,
+        draft=draft,
+        notice=notice,
+        editing_id=editing_id,
+        typed=typed,
     )
     asks = replace(view.composer, n_ways=asked.last(request))
     view = replace(view, undo=undo, composer=asks)
@@ -80,6 +88,7 @@ async def look(
     draft: str = "",
     notice: str = "",
     editing_id: int | None = None,
+    typed: str | None = None,
 ) -> views.Page:
     """The view of the chat page."""
     running = None if current is None else site.live.running_in(current.id)
@@ -87,7 +96,7 @@ async def look(
     kept = Draft() if current is None or draft else await site.store.drafts.get(current.id)
     # Long conversations take a while to render when nobody has looked at them lately.
     beside = () if current is None else await site.store.columns(current.id)
-    turns = await asyncio.to_thread(turns_of, site, messages, running, editing_id, beside)
+    turns = await asyncio.to_thread(turns_of, site, messages, running, editing_id, beside, typed)
     return views.Page(
         title=current.title if current is not None else _("New chat"),
         model=site.service.model_name,
@@ -98,6 +107,7 @@ async def look(
         current=current,
         queue=() if current is None else views.waiting(await site.store.queue.list(current.id)),
         notice=notice,
+        homeless=views.homeless(turns, typed),
         context=_("{n} tokens of context").format(n=number(info.n_ctx)) if info is not None else "",
     )
 
@@ -108,14 +118,16 @@ def turns_of(
     running: Reply | None,
     editing_id: int | None = None,
     beside: Sequence[Message] = (),
+    typed: str | None = None,
 ) -> tuple[views.Turn, ...]:
-    """The turns of the branch shown, one of them perhaps as a form; the last one with those
-    ``beside`` it."""
+    """The turns of the branch shown, one of them perhaps as a form, with what was ``typed``; the
+    last one with those ``beside`` it."""
     shown = []
     for m in messages:
         reply = running if running is not None and running.id == m.id else None
         view = views.turn(m, reply, site.service, is_last=m is messages[-1])
-        shown.append(replace(view, is_edited=True) if m.id == editing_id and not reply else view)
+        is_edited = m.id == editing_id and not reply
+        shown.append(replace(view, is_edited=True, typed=typed) if is_edited else view)
     if beside:
         shown[-1] = columns.turn(site, beside, messages[-1])
     return tuple(shown)

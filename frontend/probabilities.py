@@ -16,8 +16,8 @@ from corral.backend.store import Message
 from corral.frontend import likely, traces, tuning
 from corral.frontend.actions import files_of
 from corral.frontend.asking import to_request
-from corral.frontend.branching import at_rest, shown
 from corral.frontend.likely import Chip
+from corral.frontend.present import at_rest, check_version, on_its_page, shown
 from corral.frontend.site import Site
 from corral.frontend.tools.frame import tool_page
 from corral.frontend.traces import Said
@@ -90,15 +90,14 @@ async def alternatives(
 
 
 @post("/m/{message_id:int}/alternative", status_code=200)
+@on_its_page
 async def alternative(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
     """Another reply, which begins with the text up to a token and another one in its place; the
     model goes on from there. Raises Refused, conflict when the page is behind."""
     site, form = site_of(request), await form_of(request)
     async with site.live.starting:
         old = await at_rest(site, message_id)
-        if str(form.get("version", "")) != str(old.version):
-            message = _("This reply was changed elsewhere meanwhile; load the page again to see it")
-            raise Refused(message, kind="conflict", param="version")
+        await check_version(request, old)
         text = likely.picked(await _said(site, old), str(form.get("pick", "")), controls(site))
         if text is None or not text.strip():
             raise Refused(_("The reply cannot go on from there"), param="pick")

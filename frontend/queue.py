@@ -16,12 +16,12 @@ from litestar.params import FromPath
 
 from corral.backend.errors import CorralError
 from corral.frontend import drafts, views
-from corral.frontend.actions import begin, text_of
-from corral.frontend.branching import shown
+from corral.frontend.actions import begin
+from corral.frontend.present import shown
 from corral.frontend.reply import Reply
 from corral.frontend.site import Site
 from corral.frontend.site import lifespan as open_site
-from corral.frontend.wire import AnyRequest, form_of, go, is_htmx, page, site_of
+from corral.frontend.wire import AnyRequest, form_of, go, is_htmx, page, site_of, text_of
 from corral.frontend.words import _
 
 log = logging.getLogger("corral.frontend")

@@ -48,12 +48,12 @@ class Call(Struct, frozen=True, kw_only=True):
 
 class Turn(Struct, frozen=True, kw_only=True):
     """One turn. ``html`` for replies, ``text`` for what the user said, which is ``words`` and
-    ``files``. ``thought`` says how long
-    the ``reasoning`` took. A running reply has ``open_html`` and ``status`` too. ``place`` of
-    alternatives: ``2/3``, between ``previous_id`` and ``next_id``. ``again`` is what asking for
-    another reply is called. ``has_focus``: a keyboard's user is there next. With ``columns`` it is
-    several replies to ``asked_id`` side by side; ``about`` says what one was asked for with, and
-    ``is_leaf`` that a message would follow it; ``is_plain``: on another page than the chat's."""
+    ``files``. ``thought`` says how long the ``reasoning`` took. A running reply has ``open_html``
+    and ``status`` too. ``place`` of alternatives: ``2/3``, between ``previous_id`` and ``next_id``.
+    ``again`` is what asking for another reply is called. ``typed``: what its form had when it was
+    not kept. ``has_focus``: a keyboard's user is there next. With ``columns`` it is several replies
+    to ``asked_id`` side by side; ``about`` says what one was asked for with, and ``is_leaf`` that a
+    message would follow it; ``is_plain``: on another page than the chat's."""
 
     id: int
     role: str
@@ -81,6 +81,7 @@ class Turn(Struct, frozen=True, kw_only=True):
     previous_id: int | None = None
     next_id: int | None = None
     is_edited: bool = False
+    typed: str | None = None
     has_focus: bool = False
     columns: tuple["Turn", ...] = ()
     asked_id: int = 0
@@ -118,7 +119,7 @@ class Waiting(Struct, frozen=True, kw_only=True):
 
 class Page(Struct, frozen=True, kw_only=True):
     """The chat page. ``current`` None: a new chat. ``undo``: what brings back the last thing
-    deleted."""
+    deleted. ``homeless``: what was typed into the form of a message that is not on it."""
 
     title: str
     model: str
@@ -128,6 +129,7 @@ class Page(Struct, frozen=True, kw_only=True):
     strip: Strip
     current: Conversation | None = None
     notice: str = ""
+    homeless: str = ""
     undo: str = ""
     queue: tuple[Waiting, ...] = ()
     context: str = ""
@@ -137,6 +139,17 @@ class Page(Struct, frozen=True, kw_only=True):
     def is_running(self) -> bool:
         """Whether a reply is being written."""
         return self.composer.running_id is not None
+
+    @property
+    def is_reloaded(self) -> bool:
+        """Whether it loads itself again where no script follows the reply: not while there is
+        something to be read, or a form that would be lost."""
+        return self.is_running and not self.notice and not any(t.is_edited for t in self.turns)
+
+
+def homeless(turns: Sequence[Turn], typed: str | None) -> str:
+    """What was typed into a form that none of the turns has."""
+    return "" if any(turn.is_edited for turn in turns) else typed or ""
 
 
 def rows(conversations: Sequence[Conversation], current_id: str | None) -> Rail:
@@ -223,6 +236,7 @@ def _running(reply: Reply, model: Model) -> Turn:
         id=reply.id,
         role="assistant",
         label=_("Assistant"),
+        version=reply.message.version,
         thought=thought(answer),
         reasoning=answer.reasoning,
         is_thinking=answer.is_thinking,

@@ -14,10 +14,11 @@ from corral.backend.store import MAX_COLUMNS, Message
 from corral.frontend import views
 from corral.frontend.actions import end_all
 from corral.frontend.asked import wanted
-from corral.frontend.branching import again, at_rest, shown
+from corral.frontend.branching import again
 from corral.frontend.columns import column
 from corral.frontend.columns import turn as columns_turn
 from corral.frontend.pages import composer
+from corral.frontend.present import at_rest, check_shown, existing, on_its_page, shown
 from corral.frontend.site import Site
 from corral.frontend.streams import HEADERS, PACE_S, PING_S, RENDER_SHARE, Viewer, message, partial
 from corral.frontend.wire import AnyRequest, form_of, site_of
@@ -25,12 +26,14 @@ from corral.frontend.words import _, ngettext
 
 
 @post("/m/{message_id:int}/ways", status_code=200)
+@on_its_page
 async def ways(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
     """Several more replies beside one that is there, or to what the user said. Raises Refused."""
     return await again(request, message_id, wanted(await form_of(request)))
 
 
 @post("/m/{message_id:int}/columns", status_code=200)
+@on_its_page
 async def side_by_side(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
     """Shows the alternatives that there are side by side. Raises Refused."""
     site = site_of(request)
@@ -41,21 +44,27 @@ async def side_by_side(request: AnyRequest, message_id: FromPath[int]) -> Respon
 
 
 @post("/m/{message_id:int}/keep", status_code=200)
+@on_its_page
 async def keep(request: AnyRequest, message_id: FromPath[int]) -> Response[Any]:
     """Goes on with one of several. The others stay as alternatives, and those that are still being
     written end; the one kept is written to its end. Raises Refused."""
     site = site_of(request)
     async with site.live.starting:
-        kept = await site.store.message(message_id)
-        running = site.live.all_in(kept.conversation_id)
-        if any(reply.message.parent_id != kept.parent_id for reply in running):
-            kept = await at_rest(site, message_id)
-        await end_all(site, [reply for reply in running if reply.id != message_id])
-        await site.store.choose(message_id)
-        if kept.settings:  # the conversation goes on as this one was asked for
-            tuned = await site.store.tuning(kept.conversation_id)
-            await site.store.tune(kept.conversation_id, tuned.version, kept.settings)
+        kept = await existing(site, message_id)
+        await check_shown(request, kept)
+        beside = await site.store.columns(kept.conversation_id)
+        if message_id in {reply.id for reply in beside}:  # else it is kept already
+            await _keep(site, kept)
     return await shown(request, kept.conversation_id, _("Kept"), message_id)
+
+
+async def _keep(site: Site, kept: Message) -> None:
+    running = site.live.all_in(kept.conversation_id)
+    await end_all(site, [reply for reply in running if reply.id != kept.id])
+    await site.store.choose(kept.id)
+    if kept.settings:  # the conversation goes on as this one was asked for
+        tuned = await site.store.tuning(kept.conversation_id)
+        await site.store.tune(kept.conversation_id, tuned.version, kept.settings)
 
 
 @get("/w/{message_id:int}/events")

@@ -123,6 +123,12 @@ async def form_of(request: AnyRequest) -> FormMultiDict:
         raise Refused(_("The form's text is not UTF-8")) from None
 
 
+async def text_of(request: AnyRequest, field: str = "text") -> str:
+    """A field of the form; browsers send line ends as CRLF."""
+    value = (await form_of(request)).get(field, "")
+    return value.replace("\r\n", "\n").strip("\n") if isinstance(value, str) else ""
+
+
 def framework_error(request: AnyRequest, error: HTTPException) -> CorralError:
     """An error of the framework's own, such as a form that is too large, as one of ours."""
     if error.status_code == 413:

@@ -19,6 +19,7 @@ from corral.backend.store.records import (
 
 #: The largest integer SQLite knows; no id is above it.
 MAX_ID = 2**63 - 1
+_NO_MESSAGE = "There is no such message; it may have been deleted"
 
 
 def conversation(db: sqlite3.Connection, conversation_id: str) -> Conversation:
@@ -41,8 +42,19 @@ def message(db: sqlite3.Connection, message_id: int) -> Message:
             (message_id,),
         ).fetchone()
     if found is None:
-        raise Refused("There is no such message; it may have been deleted", kind="not_found")
+        raise Refused(_NO_MESSAGE, kind="not_found")
     return to_message(found, pictures.of_message(db, message_id))
+
+
+def conversation_of(db: sqlite3.Connection, message_id: int) -> str:
+    """The conversation that a message is or was in. Raises Refused not_found."""
+    found = None
+    if abs(message_id) <= MAX_ID:
+        query = "SELECT conversation_id FROM message WHERE id = ?"
+        found = db.execute(query, (message_id,)).fetchone()
+    if found is None:
+        raise Refused(_NO_MESSAGE, kind="not_found")
+    return conversation(db, found["conversation_id"]).id
 
 
 def insert(

@@ -82,6 +82,11 @@ class Store:
         """One message. Raises Refused not_found."""
         return await self._run(rows.message, message_id)
 
+    async def conversation_of(self, message_id: int) -> str:
+        """The id of the conversation that a message is in, or was until it was deleted. Raises
+        Refused not_found."""
+        return await self._run(rows.conversation_of, message_id)
+
     async def rename(
         self, conversation_id: str, title: str, version: int | None = None
     ) -> Conversation:

@@ -114,14 +114,15 @@ def revisions(db: sqlite3.Connection, message_id: int) -> list[str]:
 
 
 def resume(db: sqlite3.Connection, message_id: int) -> Message:
-    """Marks a reply as running again. Raises Refused not_found or conflict."""
+    """Marks a reply as running again: its text will be another one, so it has another version.
+    Raises Refused not_found or conflict."""
     with transaction(db):
         reply = _at_rest(db, message_id)
         if reply.role != "assistant":
             raise Refused("Only a reply can be continued")
         db.execute(
-            "UPDATE message SET status = 'generating', error = '', is_cut = 0, is_full = 0"
-            " WHERE id = ?",
+            "UPDATE message SET status = 'generating', error = '', is_cut = 0, is_full = 0,"
+            " version = version + 1 WHERE id = ?",
             (reply.id,),
         )
         return rows.message(db, message_id)

@@ -14,7 +14,6 @@ from corral.backend.errors import CorralError, Refused
 from corral.backend.presets import BUILT_INS
 from corral.backend.store import Batch, Counts
 from corral.frontend import titles, tuning, tuning_form, typed
-from corral.frontend.actions import text_of
 from corral.frontend.live import sentence
 from corral.frontend.markdown import render
 from corral.frontend.site import Site
@@ -24,7 +23,7 @@ from corral.frontend.tools.batch_input import FORMATS, MAX_ROWS, Prompt, prompts
 from corral.frontend.tools.batch_views import Job, Line, job, line, said
 from corral.frontend.tools.frame import tool_page
 from corral.frontend.typed import Typed
-from corral.frontend.wire import HEADERS, LOOK, AnyRequest, form_of, go, page, site_of
+from corral.frontend.wire import HEADERS, LOOK, AnyRequest, form_of, go, page, site_of, text_of
 from corral.frontend.words import _, number
 
 #: Rows on one page.

@@ -20,7 +20,7 @@ from corral.backend.errors import CorralError, Refused
 from corral.backend.presets import BUILT_INS
 from corral.backend.store import Message
 from corral.frontend import columns, titles, tuning, tuning_form, typed, views
-from corral.frontend.actions import files_of, text_of
+from corral.frontend.actions import files_of
 from corral.frontend.asking import to_request
 from corral.frontend.knobs import KNOBS
 from corral.frontend.live import sentence
@@ -28,7 +28,7 @@ from corral.frontend.site import Site
 from corral.frontend.tools.frame import tool_page
 from corral.frontend.tuning import Own
 from corral.frontend.typed import Typed
-from corral.frontend.wire import LOOK, AnyRequest, form_of, go, site_of
+from corral.frontend.wire import LOOK, AnyRequest, form_of, go, site_of, text_of
 from corral.frontend.words import _
 
 MAX_COLUMNS = 4

@@ -10,11 +10,10 @@ from msgspec.structs import replace
 
 from corral.backend.errors import CorralError, Refused
 from corral.backend.service import Service
-from corral.frontend.actions import text_of
 from corral.frontend.live import sentence
 from corral.frontend.tools.frame import tool_page
 from corral.frontend.tools.visible import Part, hexed, parts
-from corral.frontend.wire import LOOK, AnyRequest, form_of, is_htmx, page, site_of
+from corral.frontend.wire import LOOK, AnyRequest, form_of, is_htmx, page, site_of, text_of
 from corral.frontend.words import _, number
 
 #: Characters that are taken apart, of a text or of a list of tokens.

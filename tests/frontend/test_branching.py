@@ -94,10 +94,73 @@ async def test_a_reply_goes_on_in_place(client: Client) -> None:
     assert len(after) == 2
 
 
-async def test_only_the_last_reply_goes_on(client: Client) -> None:
-    await talk(client, "one", "two")
-    answer = await client.post("/m/2/continue", headers=HTMX)
-    assert answer.status_code == 400 and "Only the last reply" in answer.text
+ACTS = ("continue", "retry", "ways", "delete", "edit", "branch")
+
+
+async def late(client: Client, path: str, act: str, words: str, *, is_plain: bool) -> None:
+    """An act of a page that was loaded at version 1 of everything: it is refused and nothing has
+    changed, and the page that comes has the conversation as it is and what was typed."""
+    form = {"version": "1", "n": "2"}
+    if act in ("edit", "branch"):
+        form["text"] = "typed <here>"
+    store, id = client.app.state.site.store, path.split("/")[2].split("#")[0]
+    before = await store.get(id), await store.tree(id)
+    answer = await client.post(f"/m/2/{act}", data=form, headers={} if is_plain else HTMX)
+    assert answer.status_code == 409, answer.text
+    assert words in answer.text
+    assert ('id="composer"' if is_plain else 'hx-target="#turns"') in answer.text
+    assert (await store.get(id), await store.tree(id)) == before
+    if "text" in form:
+        assert "typed &lt;here&gt;</textarea>" in answer.text
+
+
+@pytest.mark.parametrize("is_plain", [True, False])
+async def test_the_last_reply_goes_on_only_while_it_is_the_last(
+    client: Client, is_plain: bool
+) -> None:
+    path = await talk(client, "one", "two")
+    await late(client, path, "continue", "has gone on elsewhere", is_plain=is_plain)
+
+
+@pytest.mark.parametrize("is_plain", [True, False])
+@pytest.mark.parametrize("act_of", ACTS)
+async def test_acts_on_an_alternative_that_is_not_shown_any_more_are_refused(
+    client: Client, act_of: str, is_plain: bool
+) -> None:
+    path = await talk(client, "one")
+    await act(client, "/m/2/retry")
+    await late(client, path, act_of, "Another alternative is shown", is_plain=is_plain)
+
+
+@pytest.mark.parametrize("is_plain", [True, False])
+@pytest.mark.parametrize("act_of", ACTS)
+async def test_acts_on_a_message_that_was_changed_are_refused(
+    client: Client, act_of: str, is_plain: bool
+) -> None:
+    path = await talk(client, "one")
+    await act(client, "/m/2/edit", text="another", version="1")
+    await late(client, path, act_of, "was changed elsewhere", is_plain=is_plain)
+
+
+@pytest.mark.parametrize("is_plain", [True, False])
+@pytest.mark.parametrize("act_of", [*ACTS, "fork", "choose", "keep", "columns", "alternative"])
+async def test_acts_on_a_message_that_was_deleted_are_refused(
+    client: Client, act_of: str, is_plain: bool
+) -> None:
+    path = await talk(client, "one")
+    await act(client, "/m/2/delete")
+    await late(client, path, act_of, "was deleted elsewhere", is_plain=is_plain)
+
+
+async def test_a_reply_that_went_on_is_another_version(client: Client) -> None:
+    path = await talk(client, "one two three four five six")
+    await act(client, "/m/2/edit", text="one two", version="1")
+    await act(client, "/m/2/continue", version="2")
+    stale = await client.post("/m/2/delete", data={"version": "2"}, headers=HTMX)
+    assert stale.status_code == 409 and "was changed elsewhere" in stale.text
+    assert len(await shown(client, path)) == 2
+    form = (await client.get(path)).text
+    assert 'name="version" value="3"' in form
 
 
 async def test_a_fork_is_another_conversation(client: Client) -> None:
