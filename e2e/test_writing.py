@@ -134,6 +134,28 @@ def test_messages_wait_for_the_reply_and_are_sent_with_the_page_closed(
     expect(page.get_by_label("Message", exact=True)).to_have_value("begun\n\nNot this one")
 
 
+def test_what_waits_is_the_same_on_all_pages(server: Server, visitor: Visitor) -> None:
+    page, other = visitor.page(), visitor.page()
+    page.goto(server.url)
+    server.control(hold="decode", after=4)
+    say(page, "The first")
+    other.goto(page.url)
+    write(page, "The second")
+    expect(other.locator(".queued")).to_have_count(1)
+    write(page, "The third")
+    expect(other.locator(".queued")).to_have_count(2)
+    kept = other.locator(".queued").first.get_by_role("button", name="Remove")
+    kept.focus()
+    page.locator(".queued").last.get_by_role("button", name="Remove").click()
+    expect(other.locator(".queued")).to_have_count(1)
+    expect(kept).to_be_focused()
+    kept.click()
+    expect(page.locator(".queued")).to_have_count(0)
+    server.control(hold=None)
+    finished(page)
+    finished(other)
+
+
 def test_a_page_that_is_open_shows_each_message_as_it_is_sent(server: Server, page: Page) -> None:
     page.goto(server.url)
     server.control(hold="decode", after=4)

@@ -6,10 +6,10 @@ answers to choose from, they are paused until somebody says *Send now*.
 """
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from functools import partial
-from typing import Any
+from functools import partial, wraps
+from typing import Any, TypeAlias
 
 from litestar import Litestar, Response, post
 from litestar.params import FromPath
@@ -17,13 +17,14 @@ from litestar.params import FromPath
 from corral.backend.errors import CorralError
 from corral.frontend import drafts, views
 from corral.frontend.actions import begin
-from corral.frontend.present import shown
+from corral.frontend.present import declined, shown
 from corral.frontend.reply import Reply
 from corral.frontend.site import Site
 from corral.frontend.site import lifespan as open_site
 from corral.frontend.wire import AnyRequest, form_of, go, is_htmx, page, site_of, text_of
 from corral.frontend.words import _
 
+Act: TypeAlias = Callable[[AnyRequest, int], Coroutine[Any, Any, Response[Any]]]
 log = logging.getLogger("corral.frontend")
 
 
@@ -53,7 +54,25 @@ async def go_on(site: Site, reply: Reply) -> None:
             await site.store.queue.pause(id, is_paused=True)
 
 
+def _in_its_conversation(act: Act) -> Act:
+    """A route that does something with a message that waits: what cannot be done is said on the
+    page of the conversation that the form is ``of``, as that stands now."""
+
+    @wraps(act)
+    async def done(request: AnyRequest, queued_id: int) -> Response[Any]:
+        try:
+            return await act(request, queued_id)
+        except CorralError as error:
+            id = (await form_of(request)).get("of")
+            if not isinstance(id, str):
+                raise
+            return await declined(request, id, error)
+
+    return done
+
+
 @post("/q/{queued_id:int}/send", status_code=200)
+@_in_its_conversation
 async def send_now(request: AnyRequest, queued_id: FromPath[int]) -> Response[Any]:
     """Sends a message that was paused; the others follow in order. Raises Refused conflict."""
     site = site_of(request)
@@ -68,6 +87,7 @@ async def send_now(request: AnyRequest, queued_id: FromPath[int]) -> Response[An
 
 
 @post("/q/{queued_id:int}/edit", status_code=200)
+@_in_its_conversation
 async def edit(request: AnyRequest, queued_id: FromPath[int]) -> Response[Any]:
     """Takes a message out of the queue and back into the box, below what is there. Raises Refused
     conflict."""
@@ -85,6 +105,7 @@ async def edit(request: AnyRequest, queued_id: FromPath[int]) -> Response[Any]:
 
 
 @post("/q/{queued_id:int}/remove", status_code=200)
+@_in_its_conversation
 async def remove(request: AnyRequest, queued_id: FromPath[int]) -> Response[Any]:
     """Forgets a message that waits. Raises Refused conflict."""
     queued = await site_of(request).store.queue.take(queued_id)

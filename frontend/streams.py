@@ -134,15 +134,39 @@ class Viewer:
         self._n_code = None if document.open_code is None else len(document.open_code)
 
 
+class Waiting:
+    """What one page has been sent of the messages that wait in a conversation; another page may
+    have added or removed some."""
+
+    def __init__(self, site: Site, conversation_id: str) -> None:
+        self._site = site
+        self._id = conversation_id
+        self._n_seen = -1
+        self._html: str | None = None  # a page that comes back may have any
+
+    async def changes(self) -> str:
+        """The list, when it is another one than before."""
+        queue = self._site.store.queue
+        if self._n_seen == queue.n_changes:
+            return ""
+        self._n_seen = queue.n_changes
+        waiting = views.waiting(await queue.list(self._id))
+        html = self._site.html("_queue.html", queue=waiting)
+        if html == self._html:
+            return ""
+        self._html = html
+        return partial("queue", html, "innerMorph")  # a button that has the focus keeps it
+
+
 async def follow(site: Site, reply: Reply) -> AsyncIterator[bytes]:
     """The stream of a running reply, to its end."""
-    viewer = Viewer(site, reply)
+    viewer, waiting = Viewer(site, reply), Waiting(site, reply.message.conversation_id)
     yield message(viewer.snapshot())
     sent_s = time.monotonic()
     while not reply.ended.is_set():
         seen = reply.version
         began_s = time.monotonic()
-        html = viewer.changes()
+        html = viewer.changes() + await waiting.changes()
         pause_s = max(PACE_S, RENDER_SHARE * (time.monotonic() - began_s))
         if html:
             yield message(html)

@@ -111,6 +111,7 @@ class Waiting(Struct, frozen=True, kw_only=True):
     """A message that waits to be sent; ``is_paused``: until somebody sends it."""
 
     id: int
+    conversation_id: str
     words: str
     files: tuple[Block, ...]
     pictures: tuple[Shown, ...]
@@ -164,7 +165,14 @@ def waiting(queued: Sequence[store.Queued]) -> tuple[Waiting, ...]:
         words, files = taken_apart(q.content)
         pictures = tuple(map(shown, q.pictures))
         found.append(
-            Waiting(id=q.id, words=words, files=files, pictures=pictures, is_paused=q.is_paused)
+            Waiting(
+                id=q.id,
+                conversation_id=q.conversation_id,
+                words=words,
+                files=files,
+                pictures=pictures,
+                is_paused=q.is_paused,
+            )
         )
     return tuple(found)
 

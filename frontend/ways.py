@@ -20,7 +20,16 @@ from corral.frontend.columns import turn as columns_turn
 from corral.frontend.pages import composer
 from corral.frontend.present import at_rest, check_shown, existing, on_its_page, shown
 from corral.frontend.site import Site
-from corral.frontend.streams import HEADERS, PACE_S, PING_S, RENDER_SHARE, Viewer, message, partial
+from corral.frontend.streams import (
+    HEADERS,
+    PACE_S,
+    PING_S,
+    RENDER_SHARE,
+    Viewer,
+    Waiting,
+    message,
+    partial,
+)
 from corral.frontend.wire import AnyRequest, form_of, site_of
 from corral.frontend.words import _, ngettext
 
@@ -86,6 +95,8 @@ async def follow(
     """The stream of several replies, until all have ended: how each stands, what changes."""
     viewers: dict[int, Viewer] = {}
     parts: list[str] = []
+    asked = await site.store.message(asked_id)
+    waiting = None if is_plain else Waiting(site, asked.conversation_id)
     for id in ids:
         reply = site.live.get(id)
         if reply is None:
@@ -111,6 +122,8 @@ async def follow(
                 parts.append(await _ended(site, id, viewer.reply.message, is_plain=is_plain))
             else:
                 parts.append(viewer.changes())
+        if waiting is not None:
+            parts.append(await waiting.changes())
         await asyncio.sleep(max(PACE_S, RENDER_SHARE * (time.monotonic() - began_s)))
     yield message(await _all_ended(site, asked_id)) + message("", "end")
 

@@ -32,17 +32,21 @@ class Queued(Struct, frozen=True, kw_only=True):
 
 
 class Queue:
-    """What waits in a data folder, for callers that await it."""
+    """What waits in a data folder, for callers that await it. ``n_changes`` of all conversations
+    are counted, for those that look."""
 
     def __init__(self, database: Database, pictures_folder: Path) -> None:
         self._run = database.run
         self._folder = pictures_folder
+        self.n_changes = 0
 
     async def add(
         self, conversation_id: str, content: str, uploads: Sequence[Upload] = ()
     ) -> Queued:
         """Queues a message. Raises Refused not_found, or conflict when there are too many."""
-        return await self._run(add, conversation_id, content, folder=self._folder, uploads=uploads)
+        added = await self._run(add, conversation_id, content, folder=self._folder, uploads=uploads)
+        self.n_changes += 1
+        return added
 
     async def list(self, conversation_id: str) -> Sequence[Queued]:
         """What waits in a conversation, in order."""
@@ -54,11 +58,14 @@ class Queue:
 
     async def take(self, queued_id: int) -> Queued:
         """Takes one out. Raises Refused conflict when it does not wait any more."""
-        return await self._run(take, queued_id)
+        taken = await self._run(take, queued_id)
+        self.n_changes += 1
+        return taken
 
     async def pause(self, conversation_id: str, *, is_paused: bool) -> None:
         """Pauses all of a conversation, or lets them go on."""
         await self._run(pause, conversation_id, is_paused)
+        self.n_changes += 1
 
 
 # --- on the store's thread ------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from PIL import Image
 
 from corral.backend.settings import Settings
 from corral.backend.store import Store
+from corral.frontend.streams import follow
 
 #: See ``conftest``.
 Client: TypeAlias = Any
@@ -219,3 +220,50 @@ async def test_pictures_wait_with_their_message_and_survive_a_restart(
         await talk.rest()
         _, messages = await talk.site.store.get(talk.id)
         assert [p.name for p in messages[2].pictures] == ["red.png"]
+
+
+@pytest.mark.parametrize("act", ["send", "edit", "remove"])
+@pytest.mark.parametrize("headers", [{}, HTMX])
+async def test_acts_on_one_that_waits_no_more_show_what_does(
+    client: Client, act: str, headers: dict[str, str]
+) -> None:
+    talk = await Talk.begin(client)
+    for text in ("gone", "still there"):
+        await talk.say(text)
+    first, _second = await talk.ids()
+    html = (await client.get(talk.path)).text
+    assert html.count(f'name="of" value="{talk.id}"') == 4
+    await client.post(f"/q/{first}/remove")
+    late = await client.post(f"/q/{first}/{act}", data={"of": talk.id}, headers=headers)
+    assert late.status_code == 409
+    assert "not waiting any more" in late.text and "still there" in late.text
+    assert ('id="composer"' if not headers else 'hx-target="#queue"') in late.text
+    assert await talk.waiting() == [("still there", False)]
+    for of in ("", "nothing"):
+        lost = await client.post(
+            f"/q/{first}/{act}", data={"of": of} if of else {}, headers=headers
+        )
+        assert lost.status_code == (404 if of else 409)
+    await talk.release()
+
+
+async def test_a_page_that_looks_on_is_sent_what_waits_when_it_changes(client: Client) -> None:
+    talk = await Talk.begin(client)
+    stream = follow(talk.site, talk.site.live.running_in(talk.id))
+
+    async def next_list() -> list[str]:
+        async for event in stream:
+            _head, found, rest = event.decode().partition('hx-target="#queue"')
+            if found:
+                return re.findall(r'<div class="user" dir="auto">(.*?)</div>', rest)
+        raise AssertionError
+
+    assert await next_list() == []
+    await talk.say("two")
+    assert await next_list() == ["two"]
+    await talk.say("three")
+    assert await next_list() == ["two", "three"]
+    await client.post(f"/q/{(await talk.ids())[0]}/remove")
+    assert await next_list() == ["three"]
+    await talk.release()
+    await stream.aclose()
