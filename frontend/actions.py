@@ -13,9 +13,9 @@ from corral.backend.store import Conversation, Message, Queued, Upload
 from corral.frontend import columns, drafts, panel, texts, titles, tuning, tuning_form, views
 from corral.frontend.asked import remember, wanted
 from corral.frontend.asking import to_request
-from corral.frontend.live import sentence
 from corral.frontend.pages import chat_page, composer, strip_of
 from corral.frontend.present import shown
+from corral.frontend.reasons import sentence
 from corral.frontend.reply import Reply
 from corral.frontend.site import Site
 from corral.frontend.uploads import looked_at

@@ -16,6 +16,7 @@ from corral.backend.chat.types import ChatRequest, Finished
 from corral.backend.errors import Broken, CorralError
 from corral.backend.store import Message, Outcome, Store
 from corral.frontend import traces
+from corral.frontend.reasons import sentence
 from corral.frontend.reply import Reply
 from corral.frontend.together import Asks, Part, Together
 from corral.frontend.words import _, later
@@ -138,7 +139,8 @@ class Live:
             await traces.keep(self._store, reply)
         except Broken as error:
             # Whoever looks now still sees the text, and that it will not be there later.
-            unsaved = f"{outcome.error}. The reply is not saved: {error.message}".lstrip(". ")
+            why = _("The reply is not saved: {reason}").format(reason=sentence(error.message))
+            unsaved = f"{outcome.error}. {why}".lstrip(". ")
             reply.message = reply.standing(Outcome(status="error", error=unsaved))
         finally:
             del self._replies[reply.id]
@@ -176,9 +178,3 @@ def _outcome(event: Finished) -> Outcome:
     if event.finish == "cancelled":
         return Outcome(status="stopped")
     return Outcome(status="done", is_cut=event.finish == "limit", is_full=event.truncated)
-
-
-def sentence(message: str) -> str:
-    """An error message as a person reads it: a capital first, unless a name comes first."""
-    is_word = message.partition(" ")[0].isalpha()
-    return message[:1].upper() + message[1:] if is_word else message

@@ -11,6 +11,7 @@ from corral.backend.presets import BUILT_INS, PresetSettings
 from corral.backend.service import Service
 from corral.frontend import tuning, typed
 from corral.frontend.knobs import GROUPS, MAY_BE_NONE, OF_CHATS, SHAPES, Knob
+from corral.frontend.reasons import sentence
 from corral.frontend.site import Site
 from corral.frontend.tuning import Own
 from corral.frontend.typed import Typed
@@ -100,7 +101,7 @@ async def of_chat(
     try:
         preset = await tuning.preset_of(site, name) if name else None
     except Refused as error:
-        lost = error.message
+        lost = sentence(error.message)
     kept = await site.presets.list()
     return Panel(
         id=conversation_id or "",

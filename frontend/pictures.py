@@ -9,7 +9,7 @@ from litestar.params import FromPath
 from corral.backend.errors import CorralError, Refused
 from corral.frontend import texts, uploads
 from corral.frontend.gallery import chip
-from corral.frontend.live import sentence
+from corral.frontend.reasons import sentence
 from corral.frontend.wire import HEADERS, LOOK, AnyRequest, form_of, framework_error, page, site_of
 from corral.frontend.words import _
 

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from corral.backend.errors import CorralError, Refused
 from corral.backend.store import Message
 from corral.frontend import views
-from corral.frontend.live import sentence
 from corral.frontend.pages import chat_page, composer, strip_of, turns_of
+from corral.frontend.reasons import sentence
 from corral.frontend.site import Site
 from corral.frontend.wire import AnyRequest, form_of, go, is_htmx, page, site_of, text_of
 from corral.frontend.words import _, later

@@ -23,7 +23,7 @@ from corral.backend.store import Conversation, Message, Picture, Place, Upload
 from corral.frontend import clock, exporting
 from corral.frontend.bundling import Bundler
 from corral.frontend.importing import Reader
-from corral.frontend.live import sentence
+from corral.frontend.reasons import sentence
 from corral.frontend.site import Site
 from corral.frontend.tools.frame import tool_page
 from corral.frontend.transcripts import Spot

@@ -7,7 +7,7 @@ from corral.backend.answer_settings import ANY_VOCABULARY
 from corral.backend.errors import Broken, Refused
 from corral.frontend import tuning, typed
 from corral.frontend.knobs import KNOBS
-from corral.frontend.live import sentence
+from corral.frontend.reasons import sentence
 from corral.frontend.site import Site
 from corral.frontend.tuning import Own
 from corral.frontend.typed import Typed

@@ -9,7 +9,7 @@ from litestar.params import FromPath
 from corral.backend import presets
 from corral.backend.errors import Refused
 from corral.frontend import panel, tuning
-from corral.frontend.live import sentence
+from corral.frontend.reasons import sentence
 from corral.frontend.site import Site
 from corral.frontend.tools.frame import tool_page
 from corral.frontend.tuning import Own

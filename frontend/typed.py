@@ -17,7 +17,7 @@ from corral.backend.presets import PresetSettings
 from corral.backend.samplers import samplers
 from corral.frontend import numbers
 from corral.frontend.knobs import KNOBS, MAY_BE_NONE, SHAPES, WITH_SOURCE, Kind
-from corral.frontend.live import sentence
+from corral.frontend.reasons import sentence
 from corral.frontend.tuning import Own
 from corral.frontend.words import _
 

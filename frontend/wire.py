@@ -12,6 +12,7 @@ from litestar.handlers import BaseRouteHandler
 
 from corral.backend.errors import Broken, CorralError, Refused
 from corral.frontend import clock, traces, words
+from corral.frontend.reasons import sentence
 from corral.frontend.site import Site
 from corral.frontend.words import _
 
@@ -95,7 +96,11 @@ def failure(request: AnyRequest, error: CorralError) -> Response[str]:
     _speak(request)  # outside our own routes nobody has yet
     template = "_notice_partial.html" if is_htmx(request) else "error.html"
     return page(
-        request, template, status=error.wire.status, message=error.message, title=_("Error")
+        request,
+        template,
+        status=error.wire.status,
+        message=sentence(error.message),
+        title=_("Error"),
     )
 
 

@@ -14,8 +14,8 @@ from corral.backend.errors import CorralError, Refused
 from corral.backend.presets import BUILT_INS
 from corral.backend.store import Batch, Counts
 from corral.frontend import titles, tuning, tuning_form, typed
-from corral.frontend.live import sentence
 from corral.frontend.markdown import render
+from corral.frontend.reasons import sentence
 from corral.frontend.site import Site
 from corral.frontend.tools import compare
 from corral.frontend.tools.batch_files import content

@@ -18,7 +18,7 @@ from corral.backend.errors import Broken, CorralError
 from corral.backend.service import Service
 from corral.backend.store import BatchRow, Store
 from corral.frontend.answer import Answer
-from corral.frontend.live import sentence
+from corral.frontend.reasons import sentence
 
 log = logging.getLogger("corral.frontend")
 

@@ -23,7 +23,7 @@ from corral.frontend import columns, titles, tuning, tuning_form, typed, views
 from corral.frontend.actions import files_of
 from corral.frontend.asking import to_request
 from corral.frontend.knobs import KNOBS
-from corral.frontend.live import sentence
+from corral.frontend.reasons import sentence
 from corral.frontend.site import Site
 from corral.frontend.tools.frame import tool_page
 from corral.frontend.tuning import Own

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from corral.backend.chat.types import ChatRequest, Message, Params
 from corral.backend.engine.messages import Constraint, ConstraintKind
 from corral.backend.errors import CorralError, Refused
-from corral.frontend.live import sentence
 from corral.frontend.numbers import whole
+from corral.frontend.reasons import sentence
 from corral.frontend.site import Site
 from corral.frontend.streams import partial
 from corral.frontend.tools.examples import Example, examples

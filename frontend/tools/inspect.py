@@ -15,7 +15,7 @@ from corral.backend.store import Message
 from corral.frontend import traces, tuning
 from corral.frontend.asking import to_request
 from corral.frontend.gauges import Figure, figures
-from corral.frontend.live import sentence
+from corral.frontend.reasons import sentence
 from corral.frontend.site import Site
 from corral.frontend.tools import findings, prompts, recipes
 from corral.frontend.tools.frame import tool_page

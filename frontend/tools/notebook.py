@@ -19,8 +19,8 @@ from corral.backend.errors import CorralError
 from corral.backend.store import Notebook
 from corral.backend.store.notebooks import Page
 from corral.frontend import titles
-from corral.frontend.live import sentence
 from corral.frontend.markdown import escape_code
+from corral.frontend.reasons import sentence
 from corral.frontend.site import Site
 from corral.frontend.streams import partial
 from corral.frontend.tools.frame import tool_page

@@ -19,7 +19,7 @@ from corral.backend.presets import BUILT_INS, PresetObject, PresetSettings, kept
 from corral.backend.store import Preset
 from corral.frontend import panel, tuning, tuning_form, typed
 from corral.frontend.knobs import KNOBS, SHAPES
-from corral.frontend.live import sentence
+from corral.frontend.reasons import sentence
 from corral.frontend.site import Site
 from corral.frontend.tools.frame import tool_page
 from corral.frontend.tuning import Own
@@ -125,7 +125,7 @@ async def _save(request: AnyRequest, site: Site, form: FormMultiDict, name: str)
                 await site.presets.rename(was, name, _body(given.own), version=version)
             return go("/presets")
         except Refused as error:
-            notice = error.message.partition(": ")[2]
+            notice = sentence(error.message)
             if error.kind == "conflict":
                 status = 409
                 if was and error.param == "version":

@@ -23,7 +23,8 @@ from corral.backend.chat.types import (
 )
 from corral.backend.errors import CorralError
 from corral.backend.service import Service
-from corral.frontend.live import FLUSH_S, sentence
+from corral.frontend.live import FLUSH_S
+from corral.frontend.reasons import sentence
 from corral.frontend.watched import Watched
 from corral.frontend.words import _
 

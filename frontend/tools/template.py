@@ -14,7 +14,7 @@ from corral.backend.chat.capabilities import Capabilities
 from corral.backend.chat.types import ChatRequest, Message, Tool
 from corral.backend.errors import CorralError, Refused
 from corral.backend.service import Service
-from corral.frontend.live import sentence
+from corral.frontend.reasons import sentence
 from corral.frontend.tools.frame import tool_page
 from corral.frontend.tools.segments import Segment, segments
 from corral.frontend.wire import LOOK, AnyRequest, form_of, is_htmx, page, site_of

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from corral.backend.errors import CorralError, Refused
 from corral.backend.service import Service
-from corral.frontend.live import sentence
+from corral.frontend.reasons import sentence
 from corral.frontend.tools.frame import tool_page
 from corral.frontend.tools.visible import Part, hexed, parts
 from corral.frontend.wire import LOOK, AnyRequest, form_of, is_htmx, page, site_of, text_of
