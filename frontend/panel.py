@@ -29,7 +29,7 @@ class Option(Struct, frozen=True):
 class Field(Struct, frozen=True, kw_only=True):
     """One field. ``inherited`` is what counts while nothing is typed; ``origin`` is where what
     counts now comes from: ``chat``, ``preset``, ``model`` or ``server``, in words ``origin_words``.
-    ``source`` is the text beside a shape."""
+    ``source`` is the text beside a shape. ``wants``: what is still to be typed."""
 
     name: str
     label: str
@@ -40,6 +40,7 @@ class Field(Struct, frozen=True, kw_only=True):
     origin: str
     origin_words: str
     error: str = ""
+    wants: str = ""
     is_none: bool = False
     may_be_none: bool = False
     source: str = ""
@@ -198,6 +199,7 @@ def _field(
         origin=origin,
         origin_words=words,
         error=given.errors.get(name, ""),
+        wants=given.wants.get(name, ""),
         is_none=is_none,
         may_be_none=name in MAY_BE_NONE and _says(preset, name),
         source=given.texts.get("source", "") if knob.kind == "form" else "",

@@ -17,8 +17,10 @@ from corral.frontend.words import _
 PREFIX = "s."
 
 
-def read(form: FormMultiDict, old: Own | None = None, *, prefix: str = PREFIX) -> Typed:
-    """The settings of a form's ``s.`` fields, made from ``old`` ones."""
+def read(
+    form: FormMultiDict, old: Own | None = None, *, prefix: str = PREFIX, is_begun: bool = False
+) -> Typed:
+    """The settings of a form's ``s.`` fields, made from ``old`` ones; see ``typed.parse``."""
     texts = {
         name: value.replace("\r\n", "\n")
         for name in (*KNOBS, "preset", "source")
@@ -29,7 +31,7 @@ def read(form: FormMultiDict, old: Own | None = None, *, prefix: str = PREFIX) -
     if isinstance(reset, str) and reset in KNOBS:
         texts[reset] = ""
         nones.discard(reset)
-    return typed.parse(texts, frozenset(nones), old or Own())
+    return typed.parse(texts, frozenset(nones), old or Own(), is_begun=is_begun)
 
 
 async def checked(site: Site, given: Typed) -> Typed:

@@ -29,7 +29,7 @@ async def settings_page(request: AnyRequest, conversation_id: FromPath[str]) -> 
 async def look(request: AnyRequest) -> Response[Any]:
     """What the settings of a chat that has not begun come to; keeps nothing."""
     site, form = site_of(request), await form_of(request)
-    given = await checked(site, read(form))
+    given = await checked(site, read(form, is_begun=True))
     view = await panel.of_chat(site, None, given, version=0)
     return await _shown(request, form, view, words_of(given), status=400 if given.errors else 200)
 
@@ -39,7 +39,9 @@ async def tune(request: AnyRequest, conversation_id: FromPath[str]) -> Response[
     """Keeps settings, made from those of the form's ``version``. Raises Refused not_found."""
     site, form = site_of(request), await form_of(request)
     tuned = await site.store.tuning(conversation_id)
-    given = await checked(site, read(form, tuning.read(tuned.body)))
+    # The page's script sends the form at each change; its buttons mean all of it.
+    is_begun = is_htmx(request) and not form.get("do") and not form.get("over")
+    given = await checked(site, read(form, tuning.read(tuned.body), is_begun=is_begun))
     version, notice, newest = version_of(form), words_of(given), None
     if not notice:
         try:
@@ -52,6 +54,9 @@ async def tune(request: AnyRequest, conversation_id: FromPath[str]) -> Response[
             newest = (await site.store.tuning(conversation_id)).version
             newest = newest if error.param == "version" else None
             notice = sentence(error.message.partition(": ")[2] or error.message)
+    if not notice and given.wants:
+        view = await panel.of_chat(site, conversation_id, given, version=version)
+        return await _shown(request, form, view, given.wants["form"])
     if not notice:
         view = await panel.of_chat(site, conversation_id)
         return await _shown(request, form, view, _("Saved"))

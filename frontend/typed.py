@@ -19,17 +19,21 @@ from corral.frontend import numbers
 from corral.frontend.knobs import KNOBS, MAY_BE_NONE, SHAPES, WITH_SOURCE, Kind
 from corral.frontend.reasons import sentence
 from corral.frontend.tuning import Own
-from corral.frontend.words import _
+from corral.frontend.words import _, later
+
+_BESIDE = later("Write what the reply must fit")
 
 
 class Typed(Struct, frozen=True, kw_only=True):
     """What came of a form: the settings, and what is wrong, by field, in words. ``texts`` are the
-    fields as they were typed, ``nones`` those that are said to be none."""
+    fields as they were typed, ``nones`` those that are said to be none. ``wants``: what is still
+    to be typed, by field; until then these are as they were."""
 
     own: Own
     texts: Mapping[str, str]
     nones: frozenset[str] = frozenset()
     errors: Mapping[str, str] = {}
+    wants: Mapping[str, str] = {}
 
 
 # --- from values to texts -------------------------------------------------------------------------
@@ -99,9 +103,12 @@ def _laid_out(value: Any) -> str:
 # --- from texts to values -------------------------------------------------------------------------
 
 
-def parse(typed: Mapping[str, str], said_none: frozenset[str], old: Own) -> Typed:
+def parse(
+    typed: Mapping[str, str], said_none: frozenset[str], old: Own, *, is_begun: bool = False
+) -> Typed:
     """Settings from the fields of a form. What is typed as ``old`` shows it stays as it is there,
-    whatever way it was said."""
+    whatever way it was said. ``is_begun``: somebody is still at the form, and what takes two fields
+    may have one so far."""
     before, errors = texts(old), dict[str, str]()
     own = Own(preset=typed.get("preset", "") or None)
     for name, knob in KNOBS.items():
@@ -121,22 +128,34 @@ def parse(typed: Mapping[str, str], said_none: frozenset[str], old: Own) -> Type
                 setattr(own, name, _READERS[knob.kind](name, given))
             except ValueError as error:
                 errors[name] = str(error)
-    _form(own, typed, before, old, errors)
+    wants = _form(own, typed, before, old, errors, is_begun=is_begun)
     if not errors:
         _check(own, errors)
-    return Typed(own=own, texts=typed, nones=said_none, errors=errors)
+    return Typed(own=own, texts=typed, nones=said_none, errors=errors, wants=wants)
 
 
 def _form(
-    own: Own, typed: Mapping[str, str], before: Mapping[str, str], old: Own, errors: dict[str, str]
-) -> None:
-    """What the reply must look like, from the two fields that say so."""
+    own: Own,
+    typed: Mapping[str, str],
+    before: Mapping[str, str],
+    old: Own,
+    errors: dict[str, str],
+    *,
+    is_begun: bool,
+) -> dict[str, str]:
+    """What the reply must look like, from the two fields that say so. Returns what is wanted."""
     kind, source = typed.get("form", ""), typed.get("source", "")
-    if (kind, source) == (before["form"], before["source"]):
+    is_only_chosen = (
+        is_begun
+        and kind in WITH_SOURCE
+        and kind != before["form"]
+        and source.strip() in ("", before["source"].strip())
+    )
+    if is_only_chosen or (kind, source) == (before["form"], before["source"]):
         for name in FORMS:
             setattr(own, name, getattr(old, name))
     elif kind in WITH_SOURCE and not source.strip():
-        errors["form"] = _("Write what it must fit beside it")
+        errors["form"] = _(_BESIDE)
     elif kind == "json_schema":
         try:
             own.json_schema = json.loads(source)
@@ -146,6 +165,7 @@ def _form(
         setattr(own, kind, source)
     elif kind in SHAPES:
         own.response_format = {"type": kind}
+    return {"form": _(_BESIDE)} if is_only_chosen else {}
 
 
 def _check(own: Own, errors: dict[str, str]) -> None:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from corral.backend.answer_settings import AnswerSettings
 from corral.backend.chat.types import ChatRequest, Params
 from corral.backend.presets import BUILT_INS, PresetSettings
-from corral.backend.store import Message
+from corral.backend.store import Message, Tuned
 from corral.frontend import knobs, typed
 from corral.frontend.asking import to_request
 from corral.frontend.tuning import Own, Tuning
@@ -299,6 +299,46 @@ async def test_beside_a_field_that_is_refused_no_other_claims_to_be_kept(client:
     assert (said["top_k"], said["top_p"]) == ("this chat", "not kept yet")
     text = (await client.get(f"{at}/settings")).text
     assert "not kept yet" not in text
+
+
+async def test_a_shape_that_was_only_chosen_asks_for_its_text_and_keeps_the_other_fields(
+    client: Any,
+) -> None:
+    store, words = client.app.state.site.store, "Write what the reply must fit"
+
+    def of_form(html: str) -> str:
+        found = re.search(r'id="from-form">(.*?)</p>', html, re.S)
+        assert found is not None
+        return found[1]
+
+    fresh = {"s.form": "json_schema", "s.source": "", "was": ""}
+    answer = await client.post("/settings", data=fresh, headers=HTMX)
+    assert answer.status_code == 200 and words in of_form(answer.text)
+    assert "bad" not in of_form(answer.text) and 'role="alert"' not in answer.text
+    assert (await client.post("/c", data={"text": "Hi", **fresh}, headers=HTMX)).status_code == 400
+
+    at = await begin(client)
+    fields = {**fresh, "version": "0", "s.top_k": "7"}
+    answer = await client.post(f"{at}/settings", data=fields, headers=HTMX)
+    assert answer.status_code == 200 and words in of_form(answer.text)
+    assert "bad" not in of_form(answer.text) and 'role="alert"' not in answer.text
+    assert await store.tuning(at[3:]) == Tuned(version=1, body=b'{"top_k":7}')
+    # A form that is sent as a whole is meant: without script, and by its buttons.
+    for more, headers in (({}, {}), ({"do": "keep", "keep_as": "x"}, HTMX)):
+        whole = {**fields, "version": "1", **more}
+        answer = await client.post(f"{at}/settings", data=whole, headers=headers)
+        assert answer.status_code == 400 and f'<span class="bad">{words}' in answer.text
+    # From one shape to another the text is the old one's at first; one that was kept and is gone
+    # is a mistake.
+    kept = {"version": "1", "was": "", "s.form": "regex", "s.source": "[a-z]+"}
+    assert (await client.post(f"{at}/settings", data=kept, headers=HTMX)).status_code == 200
+    other = {**kept, "version": "2", "s.form": "json_schema"}
+    answer = await client.post(f"{at}/settings", data=other, headers=HTMX)
+    assert answer.status_code == 200 and words in of_form(answer.text)
+    assert (await store.tuning(at[3:])).body == b'{"regex":"[a-z]+"}'
+    gone = {**kept, "version": "2", "s.source": " "}
+    answer = await client.post(f"{at}/settings", data=gone, headers=HTMX)
+    assert answer.status_code == 400 and "bad" in of_form(answer.text)
 
 
 async def test_a_preset_that_is_gone_is_said_before_anything_is_sent(client: Any) -> None:
