@@ -101,6 +101,8 @@ class Reader:
             return self._one(spot, found)
         if found and all(isinstance(item, dict) and "role" in item for item in found):
             return self._bundler.chat(Chat(messages=spot.made(found, list[Said])), spot)
+        if not found:
+            raise spot.refused(_("there is no conversation in it"))
         for n, item in enumerate(found):
             self._one(spot.of(f"[{n}]"), item)
         return None

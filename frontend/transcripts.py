@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from corral.backend.errors import Refused
+from corral.frontend.misfits import in_words, misfit
 from corral.frontend.words import _
 
 T = TypeVar("T")
@@ -184,7 +185,7 @@ class Spot(Struct, frozen=True):
         try:
             return msgspec.json.decode(text)
         except msgspec.DecodeError as error:
-            raise self.refused(str(error)) from None
+            raise self.refused(in_words(str(error))) from None
         except RecursionError:
             raise self.refused(_("this is nested too deeply")) from None
 
@@ -193,6 +194,5 @@ class Spot(Struct, frozen=True):
         try:
             return msgspec.convert(found, kind)
         except msgspec.ValidationError as error:
-            what, _sign, path = str(error).partition(" - at `$")
-            member = path.removesuffix("`").lstrip(".")
+            what, member = misfit(error)
             raise (self.of(member) if member else self).refused(what) from None

@@ -17,6 +17,7 @@ from corral.backend.presets import PresetSettings
 from corral.backend.samplers import samplers
 from corral.frontend import numbers
 from corral.frontend.knobs import KNOBS, MAY_BE_NONE, SHAPES, WITH_SOURCE, Kind
+from corral.frontend.misfits import misfit
 from corral.frontend.reasons import sentence
 from corral.frontend.tuning import Own
 from corral.frontend.words import _, later
@@ -176,8 +177,8 @@ def _check(own: Own, errors: dict[str, str]) -> None:
     except Refused as error:
         errors[field_of(error.param)] = sentence(error.message.partition(": ")[2] or error.message)
     except msgspec.ValidationError as error:
-        what, _at, path = str(error).partition(" - at `$.")
-        errors[field_of(path.rstrip("`"))] = what
+        what, path = misfit(error)
+        errors[field_of(path)] = sentence(what)
 
 
 def field_of(param: str | None) -> str:

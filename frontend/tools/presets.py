@@ -19,6 +19,7 @@ from corral.backend.presets import BUILT_INS, PresetObject, PresetSettings, kept
 from corral.backend.store import Preset
 from corral.frontend import panel, tuning, tuning_form, typed
 from corral.frontend.knobs import KNOBS, SHAPES
+from corral.frontend.misfits import in_words, misfit
 from corral.frontend.reasons import sentence
 from corral.frontend.site import Site
 from corral.frontend.tools.frame import tool_page
@@ -188,9 +189,10 @@ def _objects(text: str) -> list[PresetObject]:
             data = data["data"]
         return msgspec.convert(data if isinstance(data, list) else [data], list[PresetObject])
     except msgspec.ValidationError as error:
-        words = _("This is no preset: {reason}").format(reason=error)
+        reason, path = misfit(error)
+        words = _("This is no preset: {reason}").format(reason=f"{path}: {reason}".lstrip(": "))
     except (msgspec.DecodeError, RecursionError) as error:
-        words = _("This is not JSON: {reason}").format(reason=error)
+        words = _("This is not JSON: {reason}").format(reason=in_words(str(error)))
     raise Refused(words)
 
 

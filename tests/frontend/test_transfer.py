@@ -351,7 +351,7 @@ U = node("u", None)
     [
         (b"", "f.jsonl: there is nothing in it"),
         (b"\xff\xfe\x00", "f.jsonl: this is no text in UTF-8"),
-        (b"not JSON", "f.jsonl: JSON is malformed"),
+        (b"not JSON", "f.jsonl: this is no JSON from byte 4 on"),
         (b"[1]", "f.jsonl, [0]: this is no conversation"),
         (b"{}", "f.jsonl, line 1: this is no conversation"),
         (b"[" * 5000, "f.jsonl: this is nested too deeply"),
@@ -359,22 +359,22 @@ U = node("u", None)
         (HEAD + b'{"a": ' + b"[" * 5000, "f.jsonl, line 2: this is nested too deeply"),
         (HEAD + line(type="other"), "f.jsonl, line 2: this is no conversation"),
         (line(type="message", message=U), "f.jsonl, line 1, type: a message before any"),
-        (HEAD + line(type="message"), "f.jsonl, line 2, message: Expected `object`"),
+        (HEAD + line(type="message"), "f.jsonl, line 2, message: an object is expected, not null"),
         (
             HEAD + b"\n" + line(type="message", message=U | {"role": "narrator"}),
-            "f.jsonl, line 3, message.role: Invalid",
+            "f.jsonl, line 3, message.role: 'narrator' is none of the values",
         ),
         (
             HEAD + line(type="message", message=U | {"content": 7}),
-            "f.jsonl, line 2, message.content: Expected `str | null`",
+            "f.jsonl, line 2, message.content: a text or null is expected, not a whole number",
         ),
         (
             HEAD + line(type="message", message=U | {"timestamp": 1e300}),
-            "line 2, message.timestamp: Expected",
+            "line 2, message.timestamp: at most 220,000,000,000,000 is allowed",
         ),
         (
             HEAD + line(type="message", message=U | {"timestamp": -1}),
-            "line 2, message.timestamp: Expected",
+            "line 2, message.timestamp: at least 0 is expected",
         ),
         (
             HEAD + line(type="message", message=U | {"parent": "x"}),
@@ -443,14 +443,18 @@ U = node("u", None)
             json.dumps(
                 {"messages": [{"role": "user", "content": [{"type": "text", "text": 1}]}]}
             ).encode(),
-            "messages[0].content[0].text: Expected `str`",
+            "messages[0].content[0].text: a text is expected, not a whole number",
         ),
-        (json.dumps([{"role": "x"}], indent=1).encode(), "f.jsonl, [0].role: Invalid"),
+        (
+            json.dumps([{"role": "x"}], indent=1).encode(),
+            "f.jsonl, [0].role: 'x' is none of the values",
+        ),
         (json.dumps({"messages": []}).encode(), "line 1, messages: nobody says anything"),
         (
             json.dumps([{"conv": {}, "messages": [U | {"role": 3}]}], indent=1).encode(),
             "f.jsonl, [0].messages[0].role: ",
         ),
+        (b"[]", "f.jsonl: there is no conversation in it"),
         (b"PK\x03\x04 and no more", "f.jsonl: this archive is damaged"),
     ],
 )
