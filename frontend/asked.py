@@ -24,8 +24,9 @@ def wanted(form: FormMultiDict) -> int:
 
 
 def last(request: AnyRequest) -> int:
-    """How many the reader asked for last."""
-    return _number(request.cookies.get(COOKIE, "1")) or 1
+    """How many the reader asked for last: with a form that was refused, or before."""
+    form = request.state.get("form") or {}
+    return _number(form.get("n")) or _number(request.cookies.get(COOKIE, "1")) or 1
 
 
 def remember(request: AnyRequest, response: Response[Any], n: int) -> Response[Any]:

@@ -42,6 +42,8 @@ def on_its_page(act: Act[P]) -> Act[P]:
     @wraps(act)
     async def done(request: AnyRequest, *args: P.args, **kwargs: P.kwargs) -> Response[Any]:
         id = int(str(kwargs["message_id"]))
+        if request.method == "POST":
+            await form_of(request)  # what was typed comes back with any error
         conversation_id = await site_of(request).store.conversation_of(id)
         try:
             return await act(request, *args, **kwargs)

@@ -43,6 +43,7 @@ KNOWN = (
     later("this takes longer than {n} seconds to compile"),
     later("the chat template does not show system messages"),
     # files
+    later("this model takes no {what}; start the server with --mmproj"),
     later("the picture is empty; send PNG, JPEG, WebP, GIF, BMP or TIFF"),
     later("this is {format}, which is not supported; send PNG, JPEG, WebP, GIF, BMP or TIFF"),
     later("this {format} is damaged or cut off"),

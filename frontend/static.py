@@ -8,6 +8,7 @@ from litestar.params import FromPath
 from corral.backend.errors import Refused
 from corral.frontend.assets import TYPES
 from corral.frontend.wire import AnyRequest, site_of
+from corral.frontend.words import _
 
 
 @get("/static/{digest:str}/{name:path}", sync_to_thread=False)
@@ -16,7 +17,7 @@ def asset(request: AnyRequest, digest: FromPath[str], name: FromPath[str]) -> Re
     assets = site_of(request).assets
     content = assets.files.get(name.lstrip("/"))
     if content is None:
-        raise Refused("There is no such file", kind="not_found")
+        raise Refused(_("There is no such file"), kind="not_found")
     tag = f'"{assets.digest}"'
     is_current = digest == assets.digest
     headers = {

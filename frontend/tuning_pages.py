@@ -60,12 +60,14 @@ async def tune(request: AnyRequest, conversation_id: FromPath[str]) -> Response[
     if not notice:
         view = await panel.of_chat(site, conversation_id)
         return await _shown(request, form, view, _("Saved"))
+    if given.errors and version != tuned.version:  # it is behind, whatever else it is
+        newest, notice = tuned.version, _("These settings were changed elsewhere meanwhile")
     view = await panel.of_chat(
         site,
         conversation_id,
         given,
         version=version,
-        notice="" if given.errors else notice,
+        notice="" if given.errors and newest is None else notice,
         newest=newest,
     )
     return await _shown(request, form, view, notice, status=400 if newest is None else 409)

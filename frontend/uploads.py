@@ -47,7 +47,8 @@ async def looked_at(site: Site, form: FormMultiDict) -> tuple[tuple[Seen, ...], 
     for file in files:
         name, data = plain_name(file.filename), await file.read()
         # What a file is called or said to be only counts when its bytes do not tell.
-        is_picture = known(data) in PICTURES or (file.content_type or "").startswith("image/")
+        kind, said = known(data), file.content_type or ""
+        is_picture = kind in PICTURES or (said.startswith("image/") and kind != "text")
         (pictures if is_picture else others).append((name, data))
     if files:
         await form.close()

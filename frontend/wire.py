@@ -21,6 +21,8 @@ log = logging.getLogger("corral.frontend")
 AnyRequest: TypeAlias = Request[Any, Any, Any]
 LANGUAGE_COOKIE, THEME_COOKIE, SHORTCUTS_COOKIE = "language", "theme", "shortcuts"
 THEMES = ("light", "dark")
+#: Fields whose texts are given back with an error that has a page of its own.
+_LONG = ("text", "system", "prefix", "source", "rows")
 LOOK = (HttpMethod.GET, HttpMethod.HEAD)
 
 _POLICY = (
@@ -101,6 +103,7 @@ def failure(request: AnyRequest, error: CorralError) -> Response[str]:
         status=error.wire.status,
         message=sentence(error.message),
         title=_("Error"),
+        homeless=_typed(request),
     )
 
 
@@ -120,10 +123,19 @@ def own_form(connection: ASGIConnection[Any, Any, Any, Any], _handler: BaseRoute
         raise Refused(_("This request comes from another site"), kind="forbidden")
 
 
+def _typed(request: AnyRequest) -> str:
+    """The texts of a form that was sent and took somebody time."""
+    form = request.state.get("form") or FormMultiDict()
+    long = (value for name, value in form.multi_items() if name.rpartition(".")[2] in _LONG)
+    return "\n\n".join(value.strip() for value in long if isinstance(value, str) and value.strip())
+
+
 async def form_of(request: AnyRequest) -> FormMultiDict:
     """The form that was sent. Raises Refused, or the framework's HTTPException (too large)."""
     try:
-        return await request.form()
+        form = await request.form()
+        request.state.form = form  # for an answer that has to give it back
+        return form
     except (UnicodeDecodeError, LookupError):
         raise Refused(_("The form's text is not UTF-8")) from None
 

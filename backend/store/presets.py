@@ -2,6 +2,7 @@
 
 import sqlite3
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -63,6 +64,10 @@ class Presets:
     async def set_aside(self, name: str, *, version: int | None = None) -> None:
         """As ``delete``, but it can be brought back for a while."""
         await self._run(_set_aside, name, version)
+
+    async def gone(self) -> Sequence[str]:
+        """The names of those that can be brought back, the one that was deleted last first."""
+        return await self._run(_gone)
 
     async def bring_back(self, name: str) -> Preset:
         """A preset that was set aside. Raises Refused not_found, or conflict when there is another
@@ -149,6 +154,12 @@ def _set_aside(db: sqlite3.Connection, name: str, version: int | None) -> None:
             "INSERT OR REPLACE INTO preset_gone(name, version, body, gone_s) VALUES (?, ?, ?, ?)",
             (name, found.version, found.body, now),
         )
+
+
+def _gone(db: sqlite3.Connection) -> list[str]:
+    since = (time.time() - KEPT_S,)
+    query = "SELECT name FROM preset_gone WHERE gone_s >= ? ORDER BY gone_s DESC, name"
+    return [row["name"] for row in db.execute(query, since)]
 
 
 def _bring_back(db: sqlite3.Connection, name: str) -> Preset:

@@ -190,7 +190,7 @@ async def download(request: AnyRequest, batch_id: FromPath[str]) -> Stream:
     await site.store.batches.get(batch_id)
     is_csv = request.query_params.get("as") == "csv"
     kind = "csv" if is_csv else "jsonl"
-    media_type = "text/csv; charset=utf-8; header=present" if is_csv else "application/x-ndjson"
+    media_type = "text/csv; header=present" if is_csv else "application/x-ndjson"
     return Stream(
         content(site.store, batch_id, is_csv=is_csv),
         media_type=media_type,

@@ -12,7 +12,7 @@ from corral.frontend.tools.batch_views import said
 #: Rows read at a time.
 _N_ROWS = 100
 # What makes a cell a formula where tables are calculated with, and what no formula is.
-_FORMULA = re.compile(r"[=+\-@\t\r]")
+_FORMULA = re.compile("[-=+@\\t\\r\\n\uff1d\uff0b\uff0d\uff20]")
 _NUMBER = re.compile(r"[+-]?\d+([.,]\d+)*\s*")
 _COLUMNS = ("id", "status", "prompt", "answer", "error", "n_prompt", "n_generated", "is_cut")
 

@@ -61,13 +61,14 @@ class Editing(Struct, frozen=True, kw_only=True):
 
 
 class View(Struct, frozen=True, kw_only=True):
-    """The page: the list, or one preset as a form. ``deleted``: the one that can be brought back.
-    ``pasted``: the text of an import that was refused."""
+    """The page: the list, or one preset as a form. ``deleted``: the one that was just deleted,
+    ``gone``: all that can be brought back. ``pasted``: the text of an import that was refused."""
 
     items: tuple[Item, ...] = ()
     editing: Editing | None = None
     notice: str = ""
     deleted: str = ""
+    gone: tuple[str, ...] = ()
     pasted: str = ""
 
 
@@ -103,8 +104,7 @@ async def change(request: AnyRequest) -> Response[Any]:
         case "delete":
             return await _delete(request, site, form, name)
         case "restore":
-            await site.presets.bring_back(name)
-            return go("/presets")
+            return await _restore(request, site, name)
         case "import":
             return await _import(request, site, form)
         case _:
@@ -141,7 +141,10 @@ def _behind(name: str, newest: int | None) -> str:
     if newest is None:
         return _("There is a preset {name} already; choose another name").format(name=name)
     if not newest:
-        return _("This preset was deleted elsewhere meanwhile. What you typed is still here.")
+        return _(
+            "This preset was deleted or given another name elsewhere meanwhile."
+            " What you typed is still here."
+        )
     return _("This preset was changed elsewhere meanwhile. What you typed is still here.")
 
 
@@ -155,6 +158,17 @@ async def _delete(request: AnyRequest, site: Site, form: FormMultiDict, name: st
         notice = _("{name} was changed elsewhere meanwhile; look at it again before you delete it")
         return await _list(request, notice=notice.format(name=name), status=409)
     return go(f"/presets?deleted={quote(name)}")
+
+
+async def _restore(request: AnyRequest, site: Site, name: str) -> Response[Any]:
+    try:
+        await site.presets.bring_back(name)
+    except Refused as error:
+        if error.param != "version":
+            raise
+        words = _("There is a preset {name} by now; give that another name to bring this one back")
+        return await _list(request, notice=words.format(name=name), status=409)
+    return go("/presets#own")
 
 
 async def _import(request: AnyRequest, site: Site, form: FormMultiDict) -> Response[Any]:
@@ -233,7 +247,8 @@ async def _list(
     found = await site_of(request).presets.list()
     items = [item(name, settings) for name, settings in BUILT_INS.items()]
     items += [item(each.name, kept(each.body), each.version) for each in found]
-    view = View(items=tuple(items), notice=notice, deleted=deleted, pasted=pasted)
+    gone = tuple(await site_of(request).presets.gone())
+    view = View(items=tuple(items), notice=notice, deleted=deleted, gone=gone, pasted=pasted)
     return await tool_page(request, "presets", _("Presets"), view, status=status)
 
 

@@ -59,7 +59,8 @@ def now(run: Run, service: Service) -> Now:
         words = words.format(n=number(t.n_generated))
         if run.is_thinking:
             words = " · ".join((_("Thinking"), words))
-        per_s = t.n_generated / (t.predicted_ms / 1e3) if t.predicted_ms > 0 else 0.0
+        # The first tokens come out of the prompt's own step: too soon to tell how fast.
+        per_s = 1e3 * t.n_generated / t.predicted_ms if t.predicted_ms >= 100 else 0.0
         rate = _("{n} tokens a second").format(n=speed(per_s))
         return Now(words=f"{words} · {rate}" if per_s else words)
     if run.reading is not None:

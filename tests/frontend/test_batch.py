@@ -273,7 +273,19 @@ async def test_a_batch_that_runs_is_deleted(client: Client) -> None:
     [
         *[
             (text, True)
-            for text in ("=1+1", "+A1", "-2+3", "@SUM(1)", "\t=1", "\r=1", "-", "- a\n- b")
+            for text in (
+                "=1+1",
+                "+A1",
+                "-2+3",
+                "@SUM(1)",
+                "\t=1",
+                "\r=1",
+                "\n=1",
+                "\uff1d1+1",
+                "\uff20x",
+                "-",
+                "- a\n- b",
+            )
         ],
         *[(text, False) for text in ("-5", "+1,5", "-1.234,5 ", "a=1", "'=1", "", " =1", "5 - 3")],
     ],
@@ -288,6 +300,7 @@ async def test_the_table_to_take_away_runs_nothing_and_the_lines_are_to_the_lett
     where = await begin(client, "=1+1\nplain")
     await over(client, where)
     table = await client.get(f"{where}/download?as=csv")
+    assert table.headers["content-type"] == "text/csv; header=present; charset=utf-8"
     rows = list(csv.DictReader(io.StringIO(table.text, newline="")))
     assert [(row["prompt"], row["answer"]) for row in rows] == [("'=1+1", "'=1+1"), ("plain",) * 2]
     lines = (await client.get(f"{where}/download")).text.splitlines()

@@ -224,3 +224,25 @@ async def test_an_edit_without_a_version_is_refused(client: Client, version: str
     await talk(client, "one")
     answer = await client.post("/m/1/edit", data={"text": "x", "version": version}, headers=HTMX)
     assert answer.status_code == 400 and "version" in answer.text
+
+
+async def test_what_was_typed_is_given_back_where_the_conversation_is_gone(client: Client) -> None:
+    path = await talk(client, "one")
+    await act(client, f"{path}/delete")
+    typed = {"text": "hours of <work>", "version": "1", "after": "2"}
+    for where in (f"{path}/messages", "/m/1/edit", "/m/1/branch"):
+        answer = await client.post(where, data=typed)
+        assert answer.status_code == 404
+        assert "hours of &lt;work&gt;</textarea>" in answer.text, where
+    settings = {"version": "0", "s.system": "be <kind>"}
+    answer = await client.post(f"{path}/settings", data=settings)
+    assert answer.status_code == 404 and "be &lt;kind&gt;</textarea>" in answer.text
+    answer = await client.post("/notebook/gone/save", data={"text": "a <novel>", "version": "1"})
+    assert answer.status_code == 404 and "a &lt;novel&gt;</textarea>" in answer.text
+    assert "<textarea" not in (await client.get(path)).text
+
+
+async def test_a_refused_message_still_asks_for_as_many_answers(client: Client) -> None:
+    path = await talk(client, "one")
+    late = await client.post(f"{path}/messages", data={"text": "x", "after": "1", "n": "3"})
+    assert late.status_code == 409 and '<option value="3" selected>' in late.text

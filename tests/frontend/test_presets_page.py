@@ -102,7 +102,7 @@ async def test_a_form_that_is_behind_is_told_so_and_may_save_all_the_same(client
     assert (await kept(client, "mine"))["top_k"] == 7
     await client.delete("/presets/mine")
     answer = await client.post("/preset", data=fields)
-    assert "This preset was deleted elsewhere meanwhile" in answer.text
+    assert "This preset was deleted or given another name elsewhere meanwhile" in answer.text
     assert (await client.post("/preset", data={**fields, "over": "0"})).status_code == 303
 
 
@@ -151,7 +151,7 @@ async def test_no_other_presets_name_is_taken_by_a_change_of_name(client: Any) -
     assert (await client.post("/preset", data={**late, "over": "1"})).status_code == 303
     assert (await kept(client, "new"))["top_k"] == 7
     answer = await client.post("/preset", data={**fields, "name": "third"})
-    assert "This preset was deleted elsewhere meanwhile" in answer.text
+    assert "This preset was deleted or given another name elsewhere meanwhile" in answer.text
     again = {**fields, "name": "third", "over": "0"}
     assert (await client.post("/preset", data=again)).status_code == 303
     assert [each for each in ("mine", "third") if await kept(client, each)] == ["third"]
@@ -223,3 +223,20 @@ async def test_thinking_is_asked_about_where_the_model_has_it(client: Any, think
     for name in ("enable_thinking", "thinking_budget"):
         assert f'name="s.{name}"' not in plain
         assert f'name="s.{name}"' in able
+
+
+async def test_deleted_presets_are_listed_and_brought_back_unless_the_name_is_taken(
+    client: Any,
+) -> None:
+    for name in ("a", "b"):
+        await client.put(f"/presets/{name}", json={"top_k": 1})
+        await client.post("/preset", data={"do": "delete", "name": name, "version": "1"})
+    page = await listed(client)
+    assert page.index("Bring b back") < page.index("Bring a back")
+    await client.put("/presets/a", json={"top_k": 2})
+    taken = await client.post("/preset", data={"do": "restore", "name": "a"})
+    assert taken.status_code == 409
+    assert "There is a preset a by now" in taken.text and "Bring a back" in taken.text
+    assert (await client.post("/preset", data={"do": "restore", "name": "b"})).status_code == 303
+    assert "Bring b back" not in await listed(client)
+    assert (await kept(client, "a"))["top_k"] == 2 and (await kept(client, "b"))["top_k"] == 1

@@ -163,3 +163,9 @@ async def test_a_file_that_cannot_be_read_keeps_the_words(client: Client) -> Non
     assert answer.status_code == 400 and "a.zip: this is a ZIP" in answer.text
     assert "Here</textarea>" in answer.text
     assert await client.app.state.site.store.list() == []
+
+
+async def test_a_text_is_told_by_its_bytes_not_by_its_name(client: Client) -> None:
+    file = {"pictures": ("notes.png", b"plain words", "image/png")}
+    looked = await client.post("/pictures", files=file)
+    assert looked.status_code == 200 and "Into the box" in looked.text

@@ -411,3 +411,16 @@ async def test_a_reply_shows_how_it_was_told_to_begin(client: Any) -> None:
     await ended(client)
     _, messages = await client.app.state.site.store.get(at[3:])
     assert messages[-1].content.startswith("Roses are")
+
+
+async def test_a_page_that_is_behind_says_so_beside_a_field_that_is_wrong(client: Any) -> None:
+    at = await begin(client)
+    ours = {"version": "0", "s.temperature": "0.1", "was": ""}
+    assert (await client.post(f"{at}/settings", data=ours)).status_code == 303
+    late = {"version": "0", "s.top_k": "9", "s.top_p": "x", "was": ""}
+    answer = await client.post(f"{at}/settings", data=late, headers=HTMX)
+    assert answer.status_code == 409
+    assert "changed elsewhere meanwhile" in answer.text and 'name="over" value="1"' in answer.text
+    assert '<span class="bad">' in answer.text
+    over = await client.post(f"{at}/settings", data={**late, "over": "1"}, headers=HTMX)
+    assert over.status_code == 400 and 'name="over"' not in over.text
